@@ -1,0 +1,11 @@
+# The two commands: `make run` judges a bundled candidate, `make test` runs every test. Each sets itself up.
+.PHONY: run test check
+run:
+	@scripts/setup
+	@.venv/bin/assay check examples/layernorm/problem.py examples/layernorm/kernel.cpp --device cpu
+
+test:
+	@scripts/test
+
+check:
+	@scripts/check

@@ -1,0 +1,23 @@
+"""Building: compilers found, candidates compiled, results kept, errors said in a few lines."""
+
+from __future__ import annotations
+
+from assay.build.cache import BuildCache, CachedBuild
+from assay.build.compiling import Built, compile_candidate
+from assay.build.diagnosis import Diagnosis, diagnose, diagnose_exception
+from assay.build.keys import build_key, needs_build
+from assay.build.toolchain import Toolchain, find_toolchain
+
+__all__ = [
+    "BuildCache",
+    "Built",
+    "CachedBuild",
+    "Diagnosis",
+    "Toolchain",
+    "build_key",
+    "compile_candidate",
+    "diagnose",
+    "diagnose_exception",
+    "find_toolchain",
+    "needs_build",
+]

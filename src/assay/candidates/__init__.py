@@ -1,0 +1,8 @@
+"""Candidates: source text in one of the languages, read without running it."""
+
+from __future__ import annotations
+
+from assay.candidates.candidate import ENTRIES, LANGUAGES, Candidate
+from assay.candidates.reading import candidate_from_source, read_candidate
+
+__all__ = ["ENTRIES", "LANGUAGES", "Candidate", "candidate_from_source", "read_candidate"]

@@ -1,0 +1,75 @@
+"""`assay check PROBLEM CANDIDATE`: one verdict, for a person or as one JSON record."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from assay.cli.render import show_verdict
+from assay.records import Verdict, to_json
+
+
+@click.command()
+@click.argument("problem", type=click.Path())
+@click.argument("candidate", type=click.Path())
+@click.option("--device", help="cpu, cuda or cuda:N. Default: the GPU if there is one.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record alone, as one JSON object.")
+@click.option("--keep", type=click.Path(file_okay=False), help="Folder for the record. Default: .assay/records")
+@click.option(
+    "--require-sandbox",
+    type=click.Choice(["available", "full"]),
+    default="available",
+    show_default=True,
+    help="full: refuse to run where a layer of the sandbox is missing.",
+)
+@click.option("--allow-flawed", is_flag=True, help="Judge even if the problem cannot tell right from wrong.")
+@click.option("--allow-tf32", is_flag=True, help="Accept TF32 in float32 matrix products and convolutions.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds one call of the candidate may take.")
+def check(
+    problem: str,
+    candidate: str,
+    device: str | None,
+    as_json: bool,
+    keep: str | None,
+    require_sandbox: str,
+    allow_flawed: bool,
+    allow_tf32: bool,
+    timeout: float,
+) -> None:
+    """Judge CANDIDATE against PROBLEM.
+
+    PROBLEM is a Python file with Model and get_inputs (KernelBench's format or Assay's own) or a KernelBot
+    task folder. CANDIDATE is a .py, .cu or .cpp file. Exit 0: passed, 1: not passed, 2: no verdict.
+    """
+    # Imported here: torch takes seconds, and --help should not.
+    from assay.candidates import read_candidate
+    from assay.judge import Judge, Policy
+    from assay.problems import load_problem
+
+    policy = Policy(
+        require_full_sandbox=require_sandbox == "full",
+        allow_flawed=allow_flawed,
+        allow_tf32=allow_tf32,
+        call_timeout_s=timeout,
+    )
+    source = read_candidate(candidate)
+    specification = load_problem(problem)
+    with Judge(device, policy) as judge:
+        verdict = judge.evaluate(specification, source)
+    path = write_record(verdict, Path(keep or ".assay/records"))
+    if as_json:
+        click.echo(to_json(verdict))
+    else:
+        show_verdict(verdict, path)
+    raise click.exceptions.Exit(0 if verdict.status == "passed" else 1)
+
+
+def write_record(verdict: Verdict, folder: Path) -> Path:
+    """Keep the record under a name that sorts by time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
+    path = folder / f"{stamp}-{verdict.candidate.digest[:8]}.json"
+    path.write_text(to_json(verdict, indent=1) + "\n")
+    return path

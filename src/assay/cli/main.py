@@ -1,0 +1,50 @@
+"""The command line. One of the two process edges: errors meant for people end here as one line.
+
+Exit codes: 0 passed, 1 not passed, 2 usage or judge fault.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import assay
+from assay.cli.check import check
+from assay.cli.doctor import doctor
+from assay.records import AssayError, JudgeFault
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(assay.__version__, prog_name="assay")
+def cli() -> None:
+    """Finds GPU kernels that are right, fast and honest, and proves it."""
+
+
+cli.add_command(check)
+cli.add_command(doctor)
+
+
+def main() -> None:
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except click.Abort:
+        _fail("interrupted")
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except JudgeFault as fault:
+        _fail(f"the judge failed, no verdict: {fault}")
+    except AssayError as error:
+        _fail(str(error))
+
+
+def _fail(text: str) -> None:
+    click.echo(f"assay: {text}", err=True)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A verdict for a person: what failed, where, what was expected, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from assay.records import BuildFailed, CaseResult, Crashed, Mismatch, Passed, TimedOut, Verdict
+
+_COLOURS = {"passed": "green", "refused": "yellow", "not_run": "dim"}
+_ADVICE = {
+    "wrong": "Compare with the reference on the first failing case; hidden cases try other sizes, strides and scales.",
+    "input_modified": "Write into a new tensor: callers keep using their inputs.",
+    "aliased_output": "Return memory of its own from every call.",
+    "late_write": "Join every stream and thread before returning, and do not hand out a shared buffer.",
+    "patched_names": "Leave torch's and Python's own functions as they are.",
+    "nondeterministic": "Uninitialised memory or unordered atomics; the problem asks for equal bits.",
+    "host_memory": "Allocate less, or raise the limit if the problem really needs it.",
+    "timed_out": "Raise --timeout if the work is honest; a first call may compile.",
+}
+
+
+def show_verdict(verdict: Verdict, record: Path) -> None:
+    console = Console()
+    colour = _COLOURS.get(verdict.status, "red")
+    console.print(
+        f"[bold {colour}]{verdict.status.upper().replace('_', ' ')}[/]  "
+        f"{escape(verdict.candidate.name)} ({verdict.candidate.language}) on {escape(verdict.problem.name)}, "
+        f"{escape(verdict.environment.device_name)}"
+    )
+    if verdict.cases:
+        console.print(_case_table(verdict.cases))
+    _show_cause(console, verdict)
+    for finding in verdict.findings:
+        mark = "[red]✗[/]" if finding.fatal else "[yellow]·[/]"
+        where = f" [dim]({escape(finding.case)})[/]" if finding.case else ""
+        console.print(f"{mark} {finding.code}: {escape(finding.message)}{where}", soft_wrap=True)
+    for advice in _advice(verdict):
+        console.print(f"[bold]→[/] {advice}", soft_wrap=True)
+    _show_footer(console, verdict, record)
+
+
+def _case_table(cases: tuple[CaseResult, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("case", "outcome", "calls", "error/tolerance", "what"):
+        table.add_column(heading, overflow="fold")
+    for case in cases:
+        sizes = ", ".join(f"{k}={v}" for k, v in case.sizes.items())
+        extra = [sizes, "" if case.layout == "given" else case.layout]
+        extra += ["" if case.distribution == "nominal" else case.distribution, case.dtype or ""]
+        ratio = "" if case.worst_ratio is None else f"{case.worst_ratio:.3g}"
+        colour = _COLOURS.get(case.outcome, "red")
+        what = case.message or ", ".join(part for part in extra if part)
+        table.add_row(escape(case.name), f"[{colour}]{case.outcome}[/]", str(case.calls), ratio, escape(what))
+    return table
+
+
+def _show_cause(console: Console, verdict: Verdict) -> None:
+    if isinstance(verdict, BuildFailed):
+        console.print(escape(verdict.diagnosis), soft_wrap=True)
+    elif isinstance(verdict, Crashed):
+        console.print(escape(verdict.death), soft_wrap=True)
+    elif isinstance(verdict, TimedOut):
+        console.print(f"no answer to {verdict.phase} within {verdict.limit_s:g} s")
+    failing = next((case for case in verdict.cases if case.mismatches), None)
+    if failing is not None:
+        console.print(f"first mismatches on [bold]{escape(failing.name)}[/]:")
+        console.print(_mismatch_table(failing.mismatches))
+    if isinstance(verdict, Crashed) and verdict.output_tail.strip():
+        console.print("[dim]its last output:[/]")
+        console.print(escape(verdict.output_tail[-1500:].strip()), soft_wrap=True)
+
+
+def _mismatch_table(mismatches: tuple[Mismatch, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("output", "index", "expected", "got", "tolerance"):
+        table.add_column(heading, justify="right")
+    for m in mismatches:
+        index = str(list(m.index))
+        table.add_row(str(m.output), index, f"{m.expected:.9g}", f"{m.got:.9g}", f"{m.tolerance:.3g}")
+    return table
+
+
+def _advice(verdict: Verdict) -> list[str]:
+    keys = [verdict.status, *(f.code for f in verdict.findings if f.fatal)]
+    return list(dict.fromkeys(_ADVICE[key] for key in keys if key in _ADVICE))
+
+
+def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
+    if isinstance(verdict, Passed):
+        hidden = sum(case.hidden and case.outcome == "passed" for case in verdict.cases)
+        calls = sum(case.calls for case in verdict.cases)
+        console.print(f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of tolerance")
+    if not verdict.speed_measurable:
+        console.print("[dim]run through Triton's interpreter: correctness only, speed is not measurable[/]")
+    off = [layer for layer in verdict.sandbox if not layer.active]
+    if off:
+        names = ", ".join(layer.name for layer in off)
+        console.print(f"[yellow]sandbox incomplete: {names}[/] (see `assay doctor`)")
+    if verdict.problem.flaws:
+        console.print(f"[bold red]flawed problem:[/] {escape('; '.join(verdict.problem.flaws))}")
+    console.print(f"record: {record}", soft_wrap=True, highlight=False)

@@ -1,0 +1,21 @@
+"""Gate 1: is it right? Oracles, tolerances, mutants. Pure of processes: inputs and outputs are tensors."""
+
+from assay.correctness.calibrate import Calibration, calibrate
+from assay.correctness.fingerprint import Fingerprinter
+from assay.correctness.reference import Reference, pinned_precision, tensors_of
+from assay.correctness.weights import perturbed
+from assay.correctness.yardstick import Report, TaskYardstick, Yardstick, make_yardstick
+
+__all__ = [
+    "Calibration",
+    "Fingerprinter",
+    "Reference",
+    "Report",
+    "TaskYardstick",
+    "Yardstick",
+    "calibrate",
+    "make_yardstick",
+    "perturbed",
+    "pinned_precision",
+    "tensors_of",
+]

@@ -1,0 +1,151 @@
+"""Can this case tell right from wrong? Asked of the case itself, before any candidate is.
+
+Honest variants set the tolerance (yardstick.py); mutants must fall outside it. A case on which zeros, a
+constant, a stale answer, a dropped tail or a scaled result would pass is no correctness case, and a problem
+with no other cases is flawed.
+
+Not covered: mutants of the algorithm beyond lower precision and linearised activations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from assay.correctness.mutants import PRECISION, REQUIRED, mutate
+from assay.correctness.reference import UNSUPPORTED, Reference, tensors_of
+from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
+from assay.problems import Instance, Precision
+from assay.problems.values import dtype_name, flatten, unflatten
+
+LARGE_BYTES = 1 << 29
+"""Above this, mutants are held against a 16 times wider tolerance instead of one learned from many runs."""
+_LARGE_SLACK = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What is known about a case before a candidate runs on it."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    survivors: tuple[str, ...]
+    """Required mutants that would pass here: the case cannot tell them from right answers."""
+    unseen: tuple[str, ...]
+    """Precision mutants that would pass here."""
+    dead_inputs: tuple[int, ...]
+    """Inputs whose contents do not matter."""
+    writes_inputs: bool
+    """The specification itself writes into its inputs, so a candidate may."""
+    random: bool
+    """The specification does not agree with itself on one input."""
+    oracle: str
+
+    @property
+    def discriminates(self) -> bool:
+        return not self.survivors and not self.random
+
+
+def calibrate(
+    instance: Instance, precision: Precision, device: torch.device, seeds: tuple[int, int, int]
+) -> Calibration:
+    """Run the specification, its honest variants and its mutants on one case."""
+    reference = Reference(instance, precision, device, seeds[0])
+    inputs = instance.make_inputs(seeds[1], device)
+    before = [t.clone() for t in _tensors(inputs)] if _bytes(inputs) <= LARGE_BYTES else None
+    native = tensors_of(reference.native(inputs))
+    writes = before is not None and not all(map(torch.equal, before, _tensors(inputs)))
+    if writes:
+        inputs = instance.make_inputs(seeds[1], device)
+    survivors, unseen, dead, random = _trials(reference, instance, precision, inputs, seeds[2])
+    return Calibration(
+        shapes=tuple(tuple(t.shape) for t in native),
+        dtypes=tuple(dtype_name(t.dtype) for t in native),
+        survivors=survivors,
+        unseen=unseen,
+        dead_inputs=dead,
+        writes_inputs=writes,
+        random=random,
+        oracle=reference.oracle,
+    )
+
+
+def _trials(
+    reference: Reference, instance: Instance, precision: Precision, inputs: list[Any], other_seed: int
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], bool]:
+    large = _bytes(inputs) > LARGE_BYTES
+    if large:
+        precision = dataclasses.replace(precision, slack=precision.slack * _LARGE_SLACK)
+    levels = (0,) if large else (1,)
+    yardstick = make_yardstick(reference, instance, inputs, precision, other_seed)
+    if not any(t.numel() for t in yardstick.oracle):
+        return (), (), (), False
+    again = tensors_of(reference.native(inputs))
+    random = not yardstick.check(again, levels=levels).ok
+    right = [o.to(n.dtype) for o, n in zip(yardstick.oracle, yardstick.native, strict=True)]
+    others = instance.make_inputs(other_seed, inputs_device(inputs, reference.device))
+    stale = tensors_of(reference.native(others))
+    survivors = [
+        name
+        for name, wrong in mutate(right, stale).items()
+        if wrong is not None and _same_form(wrong, right) and yardstick.check(wrong, levels=levels).ok
+    ]
+    if large:
+        return tuple(survivors), (), (), random
+    unseen = []
+    for name in PRECISION:
+        wrong = _attempt(reference, name, inputs)
+        if wrong is not None and yardstick.check(wrong, levels=levels).ok:
+            unseen.append(name)
+    dead = _dead_inputs(reference, yardstick, inputs, others, right)
+    return tuple(n for n in survivors if n in REQUIRED), tuple(unseen), dead, random
+
+
+def _attempt(reference: Reference, name: str, inputs: list[Any]) -> list[torch.Tensor] | None:
+    try:
+        return reference.downgraded(inputs) if name == "downgraded" else reference.linearised(inputs)
+    except UNSUPPORTED:
+        return None  # the module cannot run that way: nothing to hold against it
+
+
+def _dead_inputs(
+    reference: Reference,
+    yardstick: Yardstick | TaskYardstick,
+    inputs: list[Any],
+    others: list[Any],
+    right: list[torch.Tensor],
+) -> tuple[int, ...]:
+    """Inputs that may be swapped for others without the answer leaving its tolerance."""
+    mine: list[torch.Tensor] = []
+    tree = flatten(inputs, mine)
+    theirs = _tensors(others)
+    dead = []
+    for k, (tensor, other) in enumerate(zip(mine, theirs, strict=True)):
+        if tensor.shape != other.shape or torch.equal(tensor, other):
+            continue
+        mixed = [other if j == k else t for j, t in enumerate(mine)]
+        moved = [o.to(r.dtype) for o, r in zip(reference.exact(unflatten(tree, mixed)), right, strict=True)]
+        if _same_form(moved, right) and yardstick.check(moved, levels=(1,)).ok:
+            dead.append(k)
+    return tuple(dead)
+
+
+def inputs_device(inputs: list[Any], fallback: torch.device) -> torch.device:
+    return next((t.device for t in _tensors(inputs)), fallback)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    flatten(value, found)
+    return found
+
+
+def _bytes(value: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in _tensors(value))
+
+
+def _same_form(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b, strict=True))

@@ -1,0 +1,171 @@
+"""Honest variants of a specification: what right implementations may differ by.
+
+Two dispatch modes wrap an unchanged reference module:
+- `Reordered` runs at the contract's precision but adds in another order (sequential sums, split products);
+- `RoundingNoise` runs in float64 and disturbs every rounded result by a few units in the last place of the
+  contract's precision, which shows how errors grow through this function on this input, and where a
+  rounding operator (quantise, argmax, top-k) sits on a tie.
+
+Not covered: fused backward passes, sparse and quantised tensors (they run undisturbed).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+
+# Results that are exact by definition: moving, selecting or comparing values rounds nothing.
+_EXACT = frozenset(
+    """view reshape _unsafe_view expand permute transpose t clone copy _to_copy contiguous slice select
+    index gather index_select cat stack split unbind squeeze unsqueeze flip roll repeat constant_pad_nd pad
+    where masked_fill relu neg abs max min amax amin maximum minimum sort topk argmax argmin eq ne lt le gt ge
+    sign floor ceil round trunc clamp clamp_min clamp_max hardtanh threshold max_pool2d_with_indices
+    max_pool3d_with_indices as_strided zeros ones full zeros_like ones_like full_like empty empty_like arange
+    scalar_tensor lift_fresh detach alias tril triu diagonal embedding one_hot scatter index_put
+    new_zeros new_ones new_full new_empty rand randn bernoulli native_dropout unfold im2col
+    """.split()
+)
+_CHAIN_STEPS = 256
+
+
+def _name(func: Any) -> str:
+    return func._schema.name.split("::")[-1].removesuffix("_")
+
+
+class RoundingNoise(TorchDispatchMode):
+    """Disturb each rounded float64 result by a uniform relative error of up to `amplitude`."""
+
+    def __init__(self, amplitude: float, seed: int, device: torch.device) -> None:
+        super().__init__()
+        self._amplitude = amplitude
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if _name(func) in _EXACT or func.is_view:
+            return out
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            self.disturb(tensor)
+        return out
+
+    def disturb(self, tensor: Any) -> None:
+        """In place; integers and lower precisions are left alone."""
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64 or tensor.numel() == 0:
+            return
+        noise = torch.empty_like(tensor)
+        noise.uniform_(-self._amplitude, self._amplitude, generator=self._generator)
+        tensor.add_(noise.mul_(tensor))
+
+
+class Reordered(TorchDispatchMode):
+    """Run at native precision with sums in another order than torch's own; other operators as they are."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        recipe = _RECIPES.get(f"{_name(func)}.{func._overloadname}")
+        if recipe is None or not _is_real(args[0]):
+            return func(*args, **kwargs)
+        return recipe(*args, **kwargs)
+
+
+def _is_real(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+    """Sum over dimensions, one element after the other on the CPU, as a scan on the GPU."""
+    dims = list(range(x.dim())) if not dim else [d % x.dim() for d in ([dim] if isinstance(dim, int) else dim)]
+    kept = [d for d in range(x.dim()) if d not in dims]
+    flat = x.float().permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
+    total = _running_sum(flat).to(dtype or x.dtype)
+    return total.reshape([1 if d in dims else n for d, n in enumerate(x.shape)]) if keepdim else total
+
+
+def _running_sum(flat: torch.Tensor) -> torch.Tensor:
+    if flat.shape[-1] == 0:
+        return flat.new_zeros(flat.shape[:-1])
+    if flat.device.type != "cpu":
+        return torch.cumsum(flat, -1)[..., -1].clone()
+    # torch's CPU cumsum accumulates in double; numpy's stays in the dtype it is given.
+    rows = flat.reshape(-1, flat.shape[-1]).numpy()
+    sums = np.cumsum(rows, axis=-1, dtype=rows.dtype)[:, -1]
+    return torch.from_numpy(np.ascontiguousarray(sums)).reshape(flat.shape[:-1])
+
+
+def _sum_all(x: torch.Tensor, *, dtype: Any = None) -> torch.Tensor:
+    return _sum(x, None, dtype=dtype)
+
+
+def _mean(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+    total = _sum(x.float(), dim, keepdim)
+    return (total * (total.numel() / max(x.numel(), 1))).to(dtype or x.dtype)
+
+
+def _mean_all(x: torch.Tensor, *, dtype: Any = None) -> torch.Tensor:
+    return _mean(x, None, dtype=dtype)
+
+
+def _softmax(x: torch.Tensor, dim: int, _half_to_float: bool) -> torch.Tensor:
+    powers = (x.float() - x.float().amax(dim, keepdim=True)).exp()
+    return (powers / _sum(powers, dim, True)).to(x.dtype)
+
+
+def _log_softmax(x: torch.Tensor, dim: int, _half_to_float: bool) -> torch.Tensor:
+    shifted = x.float() - x.float().amax(dim, keepdim=True)
+    return (shifted - _sum(shifted.exp(), dim, True).log()).to(x.dtype)
+
+
+def _layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[torch.Tensor, ...]:
+    dims = list(range(x.dim() - len(shape), x.dim()))
+    mean = _mean(x.float(), dims, True)
+    centred = x.float() - mean
+    scale = (_mean(centred * centred, dims, True) + eps).rsqrt()
+    out = centred * scale
+    out = out if weight is None else out * weight.float()
+    out = out if bias is None else out + bias.float()
+    return out.to(x.dtype), mean, scale
+
+
+def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    if ord != 2:
+        return aten.linalg_vector_norm.default(x, ord, dim, keepdim, **kwargs)
+    return _sum(x.float() * x.float(), dim, keepdim).sqrt().to(x.dtype)
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A matrix product as a chain of short ones, accumulated in float32."""
+    depth = left.shape[-1]
+    step = max(8, -(-depth // _CHAIN_STEPS))
+    total = torch.zeros((*left.shape[:-1], right.shape[-1]), dtype=torch.float32, device=left.device)
+    for start in range(0, depth, step):
+        a = left[..., start : start + step].float()
+        b = right[..., start : start + step, :].float()
+        total = total + a @ b
+    return total.to(left.dtype)
+
+
+def _product_and_add(
+    bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    return beta * bias + alpha * _product(left, right)
+
+
+_RECIPES: dict[str, Any] = {
+    "sum.default": _sum_all,
+    "sum.dim_IntList": _sum,
+    "mean.default": _mean_all,
+    "mean.dim": _mean,
+    "_softmax.default": _softmax,
+    "_log_softmax.default": _log_softmax,
+    "native_layer_norm.default": _layer_norm,
+    "linalg_vector_norm.default": _vector_norm,
+    "mm.default": _product,
+    "bmm.default": _product,
+    "addmm.default": _product_and_add,
+    "baddbmm.default": _product_and_add,
+}

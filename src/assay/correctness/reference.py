@@ -1,0 +1,162 @@
+"""The specification, run in every way the judge needs: natively, exactly, disturbed, and wrongly on purpose.
+
+Runs in the judge's process on the judge's own copies. Side effects of the module (batch-norm statistics,
+recurrent state kept as buffers) are undone after each run, so that runs are independent.
+
+Not covered: modules that keep state outside parameters and buffers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from assay.correctness.honest import Reordered, RoundingNoise
+from assay.correctness.mutants import Linearised, lower_dtype
+from assay.problems import Instance, Precision
+from assay.problems.values import flatten, unflatten
+
+# What trusted reference code may raise when it is asked to run in a precision it was not written for.
+UNSUPPORTED = (RuntimeError, NotImplementedError, TypeError, ValueError)
+
+
+class Reference:
+    """One bound specification on one device."""
+
+    def __init__(self, instance: Instance, precision: Precision, device: torch.device, seed: int) -> None:
+        self._instance = instance
+        self._precision = precision
+        self.device = device
+        self._module = instance.build_reference(seed, device)
+        self._wide: torch.nn.Module | None = None
+        self.oracle = "float64"
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach() for name, tensor in self._module.state_dict().items()}
+
+    def parameter_names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self._module.named_parameters())
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self._module.load_state_dict(state)
+        self._wide = None
+
+    def rebuild(self, seed: int) -> None:
+        """Weights as a constructor run with another seed makes them."""
+        self._module = self._instance.build_reference(seed, self.device)
+        self._wide = None
+
+    def native(self, inputs: list[Any]) -> Any:
+        """As a user would run it."""
+        return self._run(self._module, inputs)
+
+    def reordered(self, inputs: list[Any]) -> list[torch.Tensor]:
+        with Reordered():
+            return tensors_of(self._run(self._module, inputs))
+
+    def exact(self, inputs: list[Any]) -> list[torch.Tensor]:
+        """In float64; where the module cannot, natively, and `oracle` says why."""
+        if self.oracle == "float64":
+            try:
+                return self._run_wide(inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except UNSUPPORTED as error:
+                self.oracle = f"native precision: {type(error).__name__}: {str(error).splitlines()[0][:160]}"
+        return [_widened(t) for t in tensors_of(self.native(inputs))]
+
+    def noisy(self, inputs: list[Any], amplitude: float, seed: int) -> list[torch.Tensor]:
+        """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well."""
+        if self.oracle != "float64":
+            return [_widened(t) for t in tensors_of(self.native(inputs))]
+        noise = RoundingNoise(amplitude, seed, self.device)
+        return self._run_wide(inputs, noise)
+
+    def downgraded(self, inputs: list[Any]) -> list[torch.Tensor] | None:
+        """The same function with operands rounded to the next lower precision; None if there is none."""
+        tensors: list[torch.Tensor] = []
+        tree = flatten(inputs, tensors)
+        rounded = [lower_dtype(t) for t in tensors]
+        if all(r is t for r, t in zip(rounded, tensors, strict=True)):
+            return None
+        module = copy.deepcopy(self._module)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.copy_(lower_dtype(parameter))
+        return tensors_of(self._run(module, unflatten(tree, rounded)))
+
+    def linearised(self, inputs: list[Any]) -> list[torch.Tensor] | None:
+        """Smooth activations replaced by straight lines; None if the module has none."""
+        mode = Linearised()
+        with mode:
+            outputs = tensors_of(self._run(self._module, inputs))
+        return outputs if mode.hits else None
+
+    def _run_wide(self, inputs: list[Any], noise: RoundingNoise | None = None) -> list[torch.Tensor]:
+        if self._wide is None:
+            self._wide = copy.deepcopy(self._module).double()
+        tensors: list[torch.Tensor] = []
+        tree = flatten(inputs, tensors)
+        wide = [_widened(t) for t in tensors]
+        if noise is not None:
+            wide = [w.clone() if w is t else w for w, t in zip(wide, tensors, strict=True)]
+            for tensor in wide:
+                noise.disturb(tensor)
+        torch.set_default_dtype(torch.float64)
+        try:
+            with noise or contextlib.nullcontext():
+                return tensors_of(self._run(self._wide, unflatten(tree, wide)))
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    def _run(self, module: torch.nn.Module, inputs: list[Any]) -> Any:
+        with _undone(module), pinned_precision(self._precision), torch.no_grad():
+            return module(*inputs)
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors of a nested value, scalars of Python included as zero-dimensional ones."""
+    if isinstance(value, torch.Tensor):
+        return [value.detach()]
+    if isinstance(value, (bool, int, float)):
+        return [torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in tensors_of(item)]
+    return []
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return tensor.double()
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+
+
+@contextlib.contextmanager
+def _undone(module: torch.nn.Module) -> Iterator[None]:
+    """Put buffers back after the run."""
+    before = {name: b.detach().clone() for name, b in module.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if name in before and buffer.shape == before[name].shape:
+                    buffer.copy_(before[name])
+
+
+@contextlib.contextmanager
+def pinned_precision(precision: Precision) -> Iterator[None]:
+    """The same TF32 and reduced-precision settings for everyone, whatever the process had before."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (matmul.allow_tf32, cudnn.allow_tf32)
+    matmul.allow_tf32 = cudnn.allow_tf32 = precision.allow_tf32
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -1,0 +1,17 @@
+"""The narrow waist: `evaluate(problem, candidate, policy) -> Verdict`. Nothing above knows anything below."""
+
+from assay.judge.decide import Evidence, decide
+from assay.judge.environment import read_environment
+from assay.judge.judge import Judge, default_cache, evaluate, resolve_device
+from assay.judge.policy import Policy
+
+__all__ = [
+    "Evidence",
+    "Judge",
+    "Policy",
+    "decide",
+    "default_cache",
+    "evaluate",
+    "read_environment",
+    "resolve_device",
+]

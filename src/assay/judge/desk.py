@@ -1,0 +1,127 @@
+"""The desk between judge and child: inputs are laid out on it, answers are picked up from it.
+
+Owns the two shared arenas of one child. The judge's originals never lie here, so whatever a candidate does
+to the desk, the oracle does not see it. Answers are copied off the moment the child says it is done.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import torch
+
+from assay.correctness import Fingerprinter
+from assay.problems.values import NotCarried, dtype_named
+from assay.records import CandidateFailure
+from assay.worker import Child
+from assay.worker.arena import Arena, make_arena
+from assay.worker.messages import OutputFact
+from assay.worker.placement import ALIGNMENT_BYTES, Placement, place
+
+SETUP_TIMEOUT_S = 60.0
+SHIFTS = 32
+
+
+class Desk:
+    """Shared memory with one child."""
+
+    def __init__(self, child: Child, device: torch.device, fingerprinter: Fingerprinter) -> None:
+        self._child = child
+        self._device = device
+        self._fingerprinter = fingerprinter
+        self._arenas: dict[str, Arena] = {}
+        self._used_bytes = 0
+        self._fingerprint = 0
+
+    def close(self) -> None:
+        for arena in self._arenas.values():
+            arena.close()
+        self._arenas.clear()
+
+    def lay(self, tensors: list[torch.Tensor], layout: str, *, moved: bool = False) -> list[dict[str, Any]]:
+        """Copy tensors onto the desk under a layout; returns their places.
+
+        Args:
+            moved: somewhere else than last time; otherwise the same places, under the same tensors.
+        """
+        start = ALIGNMENT_BYTES * (1 + secrets.randbelow(SHIFTS)) if moved else 0
+        placements, end = place(tensors, layout, start)
+        arena = self._arena("in", end + ALIGNMENT_BYTES * (SHIFTS + 1))
+        if layout != "given":
+            arena.bytes[:end].random_(0, 256)
+        for tensor, placement in zip(tensors, placements, strict=True):
+            view = placement.view(arena.bytes)
+            if 0 in placement.strides and tensor.numel():
+                # An expanded input: writing its one stored copy writes all of them.
+                view = view.as_strided(_stored_shape(placement), placement.strides)
+                tensor = tensor.as_strided(_stored_shape(placement), tensor.stride())
+            view.copy_(tensor)
+        self._used_bytes = end
+        self._settle()
+        self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[:end]))
+        return [placement.plain() for placement in placements]
+
+    def inputs_untouched(self) -> bool:
+        """Whether every byte laid out, gaps between elements included, is as it was."""
+        laid = self._arenas["in"].bytes[: self._used_bytes]
+        return self._fingerprinter.of(self._on_device(laid)) == self._fingerprint
+
+    def clear_mailbox(self, capacity_bytes: int) -> None:
+        """Fill the mailbox with noise of this call alone, so that nothing stale can be taken for an answer."""
+        arena = self._arena("out", capacity_bytes)
+        words = arena.bytes[: arena.size_bytes // 8 * 8].view(torch.int64)
+        words.fill_(secrets.randbits(62))
+        self._settle()
+
+    def pick_up(self, facts: list[OutputFact]) -> list[torch.Tensor]:
+        """The judge's own copy of what lies in the mailbox now, shaped as the child says."""
+        arena = self._arenas["out"]
+        placements, end = place([_blank(fact.shape, fact.dtype) for fact in facts], "dense")
+        if end > arena.size_bytes:
+            raise CandidateFailure("rejected", "forged_message", "claims to have delivered more than fits")
+        copies = [self._on_device(p.view(arena.bytes)).clone() for p in placements]
+        self._settle()
+        return copies
+
+    def fingerprints(self, tensors: list[torch.Tensor]) -> list[int]:
+        return [self._fingerprinter.of(t.reshape(-1).view(torch.uint8)) for t in tensors]
+
+    def _arena(self, role: str, size_bytes: int) -> Arena:
+        arena = self._arenas.get(role)
+        if arena is not None and arena.size_bytes >= size_bytes:
+            return arena
+        if arena is not None:
+            arena.close()
+        arena = make_arena(size_bytes, self._device)
+        self._arenas[role] = arena
+        self._child.extra_memory_bytes = sum(
+            a.size_bytes for a in self._arenas.values() if a.bytes.device.type == "cpu"
+        )
+        head = {"role": role, "description": arena.describe()}
+        self._child.ask("arena", head, fds=arena.fds(), timeout_s=SETUP_TIMEOUT_S)
+        return arena
+
+    def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._device)
+
+    def _settle(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _stored_shape(placement: Placement) -> tuple[int, ...]:
+    return tuple(1 if s == 0 else n for n, s in zip(placement.shape, placement.strides, strict=True))
+
+
+def capacity_bytes(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> int:
+    """Room for outputs of these forms."""
+    return place([_blank(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)], "dense")[1]
+
+
+def _blank(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """A tensor of that form without memory; a form that cannot exist was made up by the child."""
+    try:
+        return torch.empty(shape, dtype=dtype_named(dtype), device="meta")
+    except (NotCarried, RuntimeError, OverflowError) as error:
+        raise CandidateFailure("rejected", "forged_message", f"claims an output {dtype} {shape}") from error

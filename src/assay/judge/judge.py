@@ -1,0 +1,317 @@
+"""The judge: a problem and a candidate in, a verdict out.
+
+`Judge` keeps what makes the next verdict cheap: a zygote, a spare child, prepared problems, built
+artefacts. Candidates cannot reach any of it, and one candidate's end leaves the judge as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from assay.build import BuildCache, build_key, find_toolchain, needs_build
+from assay.candidates import Candidate
+from assay.judge.cases import CaseEvidence, CaseRunner
+from assay.judge.decide import Evidence, decide
+from assay.judge.environment import read_environment
+from assay.judge.policy import Policy
+from assay.judge.prepare import Prepared, PreparedCase, prepare
+from assay.problems import Problem
+from assay.records import (
+    CandidateFailure,
+    CandidateRecord,
+    CaseResult,
+    Finding,
+    FlawedProblem,
+    UserError,
+    Verdict,
+    to_plain,
+)
+from assay.sandbox import Limits, missing
+from assay.worker import Child, Pool
+from assay.worker.messages import decode_names
+
+ENOUGH_WRONG_CASES = 3
+
+
+class Judge:
+    """Judges candidates on one device, one at a time."""
+
+    def __init__(self, device: str | None = None, policy: Policy | None = None, cache: Path | None = None) -> None:
+        self.policy = policy or Policy()
+        self.device = resolve_device(device)
+        self._prepared: dict[str, Prepared] = {}
+        self._toolchain = find_toolchain(cuda_arch(self.device))
+        self._builds = BuildCache(cache or default_cache() / "builds")
+        self._pool = Pool(str(self.device), _limits(self.policy, self.device))
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def prepare(self, problem: Problem) -> Prepared:
+        """Calibrate a problem, once; raises FlawedProblem where no verdict would mean anything."""
+        if problem.digest not in self._prepared:
+            self._prepared[problem.digest] = prepare(problem, self.policy, self.device)
+        prepared = self._prepared[problem.digest]
+        if prepared.record.flaws and not self.policy.allow_flawed:
+            reasons = "; ".join(prepared.record.flaws)
+            raise FlawedProblem(
+                f"{problem.name} cannot tell right from wrong: {reasons} (judge anyway with --allow-flawed)"
+            )
+        return prepared
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Verdict:
+        """Judge one candidate; whatever it does becomes a verdict."""
+        _check_entry(problem, candidate)
+        self._pool.warm()
+        seconds: dict[str, float] = {}
+        with _timed(seconds, "prepare"):
+            prepared = self.prepare(problem)
+        run = _Judgement(self, prepared, problem, candidate, seconds)
+        evidence = run.collect()
+        self._pool.warm()
+        return decide(evidence)
+
+
+class _Judgement:
+    """One candidate's way through the gates."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        prepared: Prepared,
+        problem: Problem,
+        candidate: Candidate,
+        seconds: dict[str, float],
+    ) -> None:
+        self._judge = judge
+        self._policy = judge.policy
+        self._prepared = prepared
+        self._problem = problem
+        self._candidate = candidate
+        self._seconds = seconds
+        self._cases: list[CaseResult] = []
+        self._findings: list[Finding] = list(prepared.notes)
+        self._state = "none"
+        self._limit_s = 0.0
+        self._layers: tuple[Any, ...] = ()
+        self._tail = ""
+
+    def collect(self) -> Evidence:
+        failure = None
+        try:
+            with _timed(self._seconds, "build"):
+                built = self._build()
+            self._with_child(lambda child: self._run(child, built))
+        except CandidateFailure as error:
+            failure = error
+        return Evidence(
+            problem=self._prepared.record,
+            candidate=_record(self._candidate),
+            cases=tuple(self._cases),
+            findings=tuple(self._findings),
+            failure=failure,
+            limit_s=self._limit_s,
+            sandbox=self._layers,
+            environment=read_environment(self._judge.device),
+            policy=to_plain(self._policy),
+            state=self._state,
+            seconds=self._seconds,
+            speed_measurable=not (
+                self._judge.device.type == "cpu" and self._candidate.language in ("triton", "gluon")
+            ),
+            output_tail=self._tail,
+        )
+
+    def _with_child(self, work: Any) -> Any:
+        """Run something in a fresh child, and see to its end."""
+        with _timed(self._seconds, "start"):
+            child = self._judge._pool.take()
+        self._layers = child.layers
+        if self._policy.require_full_sandbox and (gone := missing(list(child.layers))):
+            child.close()
+            names = ", ".join(f"{layer.name} ({layer.detail})" for layer in gone)
+            raise UserError(f"the sandbox is not complete here: {names}; see `assay doctor`")
+        try:
+            return work(child)
+        finally:
+            child.kill()
+            self._tail = child.output_tail()
+            child.close()
+
+    def _build(self) -> bytes:
+        """The compiled artefact of a bare source, from the cache or from a confined compiler."""
+        if not needs_build(self._candidate):
+            return b""
+        builds, toolchain = self._judge._builds, self._judge._toolchain
+        key = build_key(self._candidate, toolchain)
+        with builds.locked(key):
+            cached = builds.get(key)
+            if cached is not None:
+                if cached.failure is not None:
+                    raise CandidateFailure("build_failed", *cached.failure)
+                return cached.artefact
+            try:
+                return self._with_child(lambda child: self._compile(child, key))
+            except CandidateFailure as failure:
+                if failure.status == "build_failed":
+                    builds.put_failure(key, failure.code, failure.message, failure.detail)
+                raise
+
+    def _compile(self, child: Child, key: str) -> bytes:
+        head = {"candidate": to_plain(self._candidate), "toolchain": to_plain(self._judge._toolchain)}
+        self._limit_s = self._policy.build_timeout_s
+        reply = child.ask("build", head, timeout_s=self._limit_s)
+        kind, log = str(reply.head.get("kind")), str(reply.head.get("log"))
+        self._judge._builds.put_success(key, kind, reply.payload, log, 0.0)
+        return reply.payload
+
+    def _run(self, child: Child, built: bytes) -> None:
+        with _timed(self._seconds, "load"):
+            self._load(child, built)
+        runner = CaseRunner(
+            child,
+            self._judge.device,
+            self._policy,
+            self._prepared.precision,
+            is_module=self._candidate.entry == "ModelNew",
+        )
+        self._limit_s = self._policy.call_timeout_s
+        try:
+            with _timed(self._seconds, "correctness"):
+                for case in self._prepared.cases:
+                    self._run_case(runner, case)
+                    if sum(c.outcome == "wrong" for c in self._cases) >= ENOUGH_WRONG_CASES:
+                        break
+            self._ask_facts(child)
+        finally:
+            runner.close()
+
+    def _load(self, child: Child, built: bytes) -> None:
+        self._limit_s = self._policy.load_timeout_s
+        head = {
+            "candidate": to_plain(self._candidate),
+            "argument_names": list(self._problem.argument_names),
+            "support_files": dict(self._problem.support_files),
+            "built_name": "built.cubin" if self._candidate.suffix == ".cu" else "built.so",
+        }
+        child.ask("load", head, payload=built, timeout_s=self._limit_s)
+
+    def _ask_facts(self, child: Child) -> None:
+        patched = decode_names(child.ask("facts", timeout_s=self._limit_s).head.get("patched"))
+        if patched:
+            text = f"replaced {', '.join(patched)}"
+            self._findings.append(Finding("patched_names", text, True))
+
+    def _run_case(self, runner: CaseRunner, case: PreparedCase) -> None:
+        calls = self._policy.nominal_calls if case.nominal else self._policy.other_calls
+        try:
+            evidence = runner.run(case.instance, case.calibration, calls)
+        except CandidateFailure as failure:
+            evidence = self._refused_or_raise(case, failure)
+        self._cases.append(evidence.result)
+        self._findings += evidence.findings
+        if evidence.state != "none" and self._state != "by seed":
+            self._state = evidence.state
+
+    def _refused_or_raise(self, case: PreparedCase, failure: CandidateFailure) -> CaseEvidence:
+        """A clean exception on a case the problem never declared is a refusal; anything else ends the run."""
+        spec = case.instance.case
+        refusal = failure.code in ("raised", "construct_failed")
+        result = CaseResult(
+            name=spec.name,
+            outcome="refused" if spec.derived and refusal else failure.status.replace("build_failed", "crashed"),
+            hidden=spec.hidden,
+            derived=spec.derived,
+            sizes=dict(spec.sizes),
+            layout=spec.layout,
+            distribution=spec.distribution,
+            dtype=spec.dtype,
+            calls=0,
+            message=failure.message,
+        )
+        if result.outcome != "refused":
+            self._cases.append(result)
+            raise failure
+        note = Finding("refused_case", f"refuses a size or layout the problem allows: {failure.message}", False, spec.name)
+        return CaseEvidence(result, [note])
+
+
+def _check_entry(problem: Problem, candidate: Candidate) -> None:
+    if (problem.entry == "custom_kernel") != (candidate.entry == "custom_kernel"):
+        raise UserError(f"{problem.name} wants {problem.entry}; {candidate.name} defines {candidate.entry}")
+
+
+def _record(candidate: Candidate) -> CandidateRecord:
+    return CandidateRecord(candidate.name, candidate.language, candidate.entry, candidate.digest)
+
+
+def resolve_device(name: str | None) -> torch.device:
+    """The device asked for, or the GPU if there is one."""
+    if name is None:
+        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = "cuda:0"
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        raise UserError(f"no device {name!r}: use cpu, cuda or cuda:N")
+    if kind == "cuda" and (not torch.cuda.is_available() or int(index or 0) >= torch.cuda.device_count()):
+        raise UserError(f"there is no device {name} here; `assay doctor` says what there is")
+    return torch.device(name)
+
+
+def cuda_arch(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"{major}{minor}"
+
+
+def default_cache() -> Path:
+    root = os.environ.get("ASSAY_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "assay"
+    )
+    return Path(root)
+
+
+def _limits(policy: Policy, device: torch.device) -> Limits:
+    return Limits(
+        memory_bytes=policy.memory_bytes,
+        # The CUDA driver reserves far more address space than it ever uses.
+        address_space_bytes=None if device.type == "cuda" else policy.memory_bytes * 4,
+        processes=policy.processes,
+        file_bytes=policy.scratch_bytes,
+        scratch_bytes=policy.scratch_bytes,
+        open_files=1024,
+    )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[phase] = round(seconds.get(phase, 0.0) + time.monotonic() - start, 4)
+
+
+def evaluate(problem: Problem, candidate: Candidate, policy: Policy | None = None, device: str | None = None) -> Verdict:
+    """Judge one candidate with a judge of its own; keep a `Judge` to judge many."""
+    with Judge(device, policy) as judge:
+        return judge.evaluate(problem, candidate)
+

@@ -1,0 +1,31 @@
+"""What a judgement demands: one frozen record, carried in the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Gates, limits and budgets of one judgement."""
+
+    nominal_calls: int = 3
+    """Verified calls at the size the problem is scored at, each on fresh contents and fresh weights."""
+    other_calls: int = 2
+    """Verified calls on every other case."""
+    derive_hidden: bool = True
+    """Invent hidden cases beside those the problem declares."""
+    require_full_sandbox: bool = False
+    """Refuse to run where a layer of the sandbox is missing, instead of saying so in the verdict."""
+    allow_flawed: bool = False
+    """Judge even where the problem cannot tell right from wrong; the verdict says so."""
+    allow_tf32: bool = False
+    """Accept TF32 in float32 products even if the problem does not declare it."""
+    build_timeout_s: float = 300.0
+    load_timeout_s: float = 120.0
+    call_timeout_s: float = 60.0
+    """A first call may compile; this is per call."""
+    memory_bytes: int = 8 << 30
+    """Host memory the candidate's processes may take together."""
+    scratch_bytes: int = 1 << 30
+    processes: int = 256

@@ -1,0 +1,118 @@
+"""A problem made ready to judge with: its cases chosen, each asked whether it can tell right from wrong.
+
+Preparation does not depend on the candidate, so a warm judge does it once per problem and keeps it. The
+hidden cases it chose stay for that judge's life; their contents are drawn anew for every call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from dataclasses import dataclass
+
+import torch
+
+from assay.correctness import Calibration, calibrate
+from assay.judge.policy import Policy
+from assay.problems import Case, Instance, Precision, Problem, input_bytes, reduced_nominal
+from assay.records import Finding, ProblemRecord, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCase:
+    """One case, bound and calibrated."""
+
+    instance: Instance
+    calibration: Calibration
+    nominal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A problem with everything the judge learned about it."""
+
+    record: ProblemRecord
+    precision: Precision
+    cases: tuple[PreparedCase, ...]
+    notes: tuple[Finding, ...]
+
+
+def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
+    """Choose and calibrate the cases of a problem on a device."""
+    precision = problem.precision
+    if policy.allow_tf32:
+        precision = dataclasses.replace(precision, allow_tf32=True)
+    chosen, notes = _choose(problem, policy, device)
+    cases = []
+    for k, case in enumerate(chosen):
+        instance = problem.bind(case)
+        seeds = (secrets.randbits(31), secrets.randbits(61), secrets.randbits(61))
+        cases.append(PreparedCase(instance, calibrate(instance, precision, device, seeds), k == 0))
+    notes += _unseen(cases)
+    record = ProblemRecord(
+        name=problem.name,
+        kind=problem.kind,
+        path=problem.path,
+        digest=problem.digest,
+        flaws=_flaws(problem, cases),
+        oracle=cases[0].calibration.oracle,
+    )
+    return Prepared(record, precision, tuple(cases), tuple(notes))
+
+
+def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[list[Case], list[Finding]]:
+    declared = list(problem.declared_cases())
+    notes: list[Finding] = []
+    room = _device_bytes(device) // 16
+    if input_bytes(problem, declared[0]) > room:
+        smaller = reduced_nominal(problem, room)
+        if smaller is None:
+            raise UserError(f"the inputs of {problem.name} do not fit on {device}; use a larger device")
+        text = f"the nominal size does not fit on {device}: judged at {dict(smaller.sizes)} instead"
+        notes.append(Finding("reduced_size", text, False, smaller.name))
+        declared[0] = smaller
+    derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []
+    fitting = [case for case in declared[1:] if input_bytes(problem, case) <= room]
+    return [declared[0], *fitting, *derived], notes
+
+
+def _device_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    with open("/proc/meminfo") as file:
+        return int(file.readline().split()[1]) * 1024
+
+
+def _flaws(problem: Problem, cases: list[PreparedCase]) -> tuple[str, ...]:
+    """Why no verdict on this problem would mean anything; empty if one would."""
+    calibrations = [c.calibration for c in cases if any(0 not in shape for shape in c.calibration.shapes)]
+    flaws = []
+    if all(c.random for c in calibrations):
+        flaws.append("the specification does not agree with itself on one input (randomness in forward)")
+    elif not any(c.discriminates for c in calibrations):
+        passing = sorted(set.intersection(*(set(c.survivors) for c in calibrations)) or {"some"})
+        flaws.append(f"wrong answers pass on every case: {', '.join(_MEANING.get(n, n) for n in passing)}")
+    dead = set.intersection(*(set(c.dead_inputs) for c in calibrations)) if calibrations else set()
+    names = dict(enumerate(problem.argument_names))
+    flaws += [f"the output ignores input {names.get(k, k)}" for k in sorted(dead)]
+    return tuple(flaws)
+
+
+_MEANING = {
+    "zeros": "all zeros",
+    "constant": "a constant",
+    "scaled": "the answer times 1.01",
+    "other_input": "the answer to another input",
+    "dropped_tail": "an answer with a stale tail",
+    "some": "each case lets another mutant through",
+}
+
+
+def _unseen(cases: list[PreparedCase]) -> list[Finding]:
+    """Precision mutants that no case tells from an honest answer."""
+    unseen = set.intersection(*(set(c.calibration.unseen) for c in cases)) if cases else set()
+    texts = {
+        "downgraded": "a lower precision cannot be told from the specified one on this problem",
+        "linearised": "a linearised activation cannot be told from the specified one on this problem",
+    }
+    return [Finding(f"{name}_unseen", texts[name], False) for name in sorted(unseen)]

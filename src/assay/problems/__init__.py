@@ -1,0 +1,21 @@
+"""Problems: PyTorch modules as specification, oracle and baseline at once, read from three formats."""
+
+from __future__ import annotations
+
+from assay.problems.derive import input_bytes, reduced_nominal
+from assay.problems.loading import load_problem, load_problems
+from assay.problems.problem import DISTRIBUTIONS, LAYOUTS, Case, Cost, Instance, Precision, Problem
+
+__all__ = [
+    "DISTRIBUTIONS",
+    "LAYOUTS",
+    "Case",
+    "Cost",
+    "Instance",
+    "Precision",
+    "Problem",
+    "input_bytes",
+    "load_problem",
+    "load_problems",
+    "reduced_nominal",
+]

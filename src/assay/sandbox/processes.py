@@ -1,0 +1,194 @@
+"""The processes of a run: who they are, what memory they hold, and how to end all of them.
+
+A candidate may fork twice, start sessions and change its name; it cannot leave its user, its pid namespace or
+(short of killing it) its subreaper. So a run is: everything under its user, and everything below its first
+process.
+
+Not covered: memory that no process maps (files in the scratch folder, memfd, System V segments), and a daemon
+of a run that had neither a pid namespace nor a user of its own once the subreaper (P1) is gone: call
+`kill_all` before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+from assay.records.errors import JudgeFault
+
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.005
+
+# Assigned to nobody by systemd's table (UIDS-GIDS), above the ranges of containers and below the sign bit.
+_UID_FIRST = 1_879_048_192
+_UID_LAST = 2_147_483_646
+# Where a container maps only the usual 65536: above people's, below systemd's dynamic users.
+_UID_LOW_FIRST = 32_768
+_UID_LOW_LAST = 61_183
+_UID_FLOOR = 1000
+_TRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    uids: frozenset[int]
+    """Real, effective, saved and file system user."""
+    alive: bool
+    """Not yet a zombie."""
+    threads: int
+    resident_bytes: int
+
+
+def kill_all(pid: int, uid: int | None) -> None:
+    """End the process, all below it and all of the user's; returns when none of them can run any more.
+
+    Zombies count as ended: reaping is the parent's. Call it before `pid` is reaped, or the number may be
+    another's.
+    """
+    if pid <= 1 or pid == os.getpid():
+        raise JudgeFault(f"process {pid} is not a run's")
+    if uid is not None and (uid < _UID_FLOOR or uid == os.geteuid()):
+        raise JudgeFault(f"user {uid} is not a run's: ending all of its processes would end others")
+    deadline = time.monotonic() + _PATIENCE_S
+    # Stopped, it forks no more; its orphans still come to it, so it goes last.
+    _signal(pid, signal.SIGSTOP)
+    while rest := _members(pid, uid) - {pid}:
+        if uid is not None and os.geteuid() == 0:
+            _kill_user(uid)
+        for other in rest:
+            _signal(other, signal.SIGKILL)
+        _pause(deadline, rest)
+    while rest := _members(pid, uid):
+        for other in rest:
+            _signal(other, signal.SIGKILL)
+        _pause(deadline, rest)
+
+
+def resident_bytes(pid: int, uid: int | None) -> int:
+    """Resident memory of all processes of the user, or of the process and all below it."""
+    table = _table()
+    if uid is None:
+        chosen = _below(pid, table)
+    else:
+        chosen = {number for number, process in table.items() if uid in process.uids}
+    return sum(table[number].resident_bytes for number in chosen)
+
+
+def unused_uid() -> int | None:
+    """A user number that nobody has and nothing runs under; None when only one's own user is to be had."""
+    if os.geteuid() != 0:
+        return None
+    first, last = _mapped_range()
+    taken = {uid for process in _table().values() for uid in process.uids}
+    for _ in range(_TRIES if last > first else 0):
+        uid = first + secrets.randbelow(last - first)
+        if uid not in taken and not _has_name(uid):
+            return uid
+    return None
+
+
+def tasks_of(uid: int) -> int:
+    """Threads of all processes of this user that /proc shows."""
+    return sum(process.threads for process in _table().values() if uid in process.uids)
+
+
+def _mapped_range() -> tuple[int, int]:
+    """The part of the high range that exists here; in a container perhaps another, lower one."""
+    with open("/proc/self/uid_map", encoding="utf-8") as table:
+        extents = [(int(line.split()[0]), int(line.split()[2])) for line in table]
+    ranges = [(max(start, _UID_FIRST), min(start + count, _UID_LAST)) for start, count in extents]
+    best = max(ranges, key=lambda pair: pair[1] - pair[0], default=(0, 0))
+    if best[1] > best[0]:
+        return best
+    ranges = [(max(start, _UID_LOW_FIRST), min(start + count, _UID_LOW_LAST)) for start, count in extents]
+    return max(ranges, key=lambda pair: pair[1] - pair[0], default=(0, 0))
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def _read(pid: int) -> _Process | None:
+    """From `status` alone: the owner of /proc/<pid> is no witness, a process can make that root's."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            text = status.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
+    return _Process(
+        parent=int(fields[b"PPid"]),
+        uids=frozenset(int(uid) for uid in fields[b"Uid"].split()),
+        alive=fields[b"State"].split()[0] not in (b"Z", b"X"),
+        threads=int(fields[b"Threads"]),
+        resident_bytes=int(fields[b"VmRSS"].split()[0]) * 1024 if b"VmRSS" in fields else 0,
+    )
+
+
+def _table() -> dict[int, _Process]:
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return {pid: process for pid in numbers if (process := _read(pid)) is not None}
+
+
+def _below(pid: int, table: dict[int, _Process]) -> set[int]:
+    """The process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for number, process in table.items():
+        children.setdefault(process.parent, []).append(number)
+    found: set[int] = set()
+    todo = [pid] if pid in table else []
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo += children.get(number, [])
+    return found
+
+
+def _members(pid: int, uid: int | None) -> set[int]:
+    """Living processes of the run."""
+    table = _table()
+    found = _below(pid, table)
+    found |= {number for number, process in table.items() if uid is not None and uid in process.uids}
+    return {number for number in found if table[number].alive} - {os.getpid()}
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _kill_user(uid: int) -> None:
+    """kill(-1) as that user: one pass in the kernel that no fork can outrun, unlike a walk through /proc.
+
+    By the shell and not by os.fork, because the judge may have threads.
+    """
+    subprocess.run(
+        ["/bin/sh", "-c", "kill -9 -1"],
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        env={},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        check=False,
+    )
+
+
+def _pause(deadline: float, rest: set[int]) -> None:
+    if time.monotonic() > deadline:
+        raise JudgeFault(f"processes {sorted(rest)[:8]} of a run do not end")
+    time.sleep(_PAUSE_S)

@@ -1,0 +1,98 @@
+"""Memory that judge and child both see: one flat run of bytes, on the host or on the GPU.
+
+The judge makes an arena and passes file descriptors; the child attaches it. The judge's expected values
+live elsewhere and are never shared. Host arenas are sealed memfds, so a child cannot shrink one under the
+judge's feet. GPU arenas are CUDA virtual-memory allocations exported as descriptors: unlike the older IPC
+handles they do not depend on both sides sharing a PID namespace.
+
+Not covered: what is written where (see placement.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import Any, Protocol
+
+import torch
+
+from assay.records.errors import JudgeFault
+from assay.worker import cuda_memory
+
+_SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
+_F_ADD_SEALS = 1033
+
+
+class Arena(Protocol):
+    bytes: torch.Tensor
+    """Flat uint8 view of the whole arena."""
+    size_bytes: int
+
+    def describe(self) -> dict[str, Any]: ...
+    def fds(self) -> tuple[int, ...]: ...
+    def close(self) -> None: ...
+
+
+class HostArena:
+    """Shared pages of ordinary memory."""
+
+    def __init__(self, size_bytes: int, fd: int | None = None) -> None:
+        self.size_bytes = max(size_bytes, mmap.PAGESIZE)
+        self._fd = self._create() if fd is None else fd
+        self._map = mmap.mmap(self._fd, self.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def _create(self) -> int:
+        fd = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, self.size_bytes)
+        fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
+        return fd
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "host", "size_bytes": self.size_bytes}
+
+    def fds(self) -> tuple[int, ...]:
+        return (self._fd,)
+
+    def close(self) -> None:
+        # The mapping itself goes when the last tensor over it does: closing it here would pull memory
+        # away from under a live view.
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class CudaArena:
+    """Device memory shared by descriptor."""
+
+    def __init__(self, size_bytes: int, device: torch.device, fd: int | None = None) -> None:
+        self._block = cuda_memory.map_block(size_bytes, device.index or 0, fd)
+        self.size_bytes = self._block.size_bytes
+        self._device = device
+        self.bytes = self._block.as_tensor(device)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "cuda", "size_bytes": self.size_bytes}
+
+    def fds(self) -> tuple[int, ...]:
+        return (self._block.fd,)
+
+    def close(self) -> None:
+        self.bytes = self.bytes.new_empty(0)
+        self._block.release()
+
+
+def make_arena(size_bytes: int, device: torch.device) -> Arena:
+    """An arena on the device, or on the host where the GPU cannot share memory by descriptor."""
+    if device.type == "cuda" and cuda_memory.can_share(device.index or 0):
+        return CudaArena(size_bytes, device)
+    return HostArena(size_bytes)
+
+
+def attach_arena(description: dict[str, Any], fds: tuple[int, ...], device: torch.device) -> Arena:
+    if description["kind"] == "cuda":
+        return CudaArena(int(description["size_bytes"]), device, fds[0])
+    if description["kind"] == "host":
+        return HostArena(int(description["size_bytes"]), fds[0])
+    raise JudgeFault(f"unknown arena {description['kind']!r}")

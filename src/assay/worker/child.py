@@ -1,0 +1,305 @@
+"""The child: the only process that runs candidate code. It collects, it never judges.
+
+Everything in here shares an interpreter with hostile code once `load` has run, so nothing it says is
+believed: what counts are the bytes in the mailbox when the judge looks, and the judge's own clock. It holds
+no seeds of inputs to come, no expected values and no reference.
+
+This is one of the two process edges where any exception is caught: it becomes evidence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.build import Toolchain, compile_candidate
+from assay.candidates import Candidate
+from assay.records.codec import from_plain, to_plain
+from assay.records.errors import CandidateFailure
+from assay.records.layers import Layer
+from assay.sandbox import Plan, confine, furnish
+from assay.worker import protocol, tripwires
+from assay.worker.arena import Arena, attach_arena
+from assay.worker.entry import Entry, load_entry
+from assay.worker.placement import Placement, place
+from assay.problems.values import NotCarried, dtype_name, dtype_named, flatten, unflatten
+
+_M_PERTURB = -6
+_GRAD_MODES = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}
+_CUDA_FATAL = ("CUDA error", "device-side assert", "illegal memory access", "launch failure", "CUDA_ERROR")
+
+
+def main(
+    plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: int, output_fd: int
+) -> None:
+    """Become confined, say so, then serve the judge until it hangs up."""
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+    os.close(output_fd)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    judge = socket.socket(fileno=control_fd)
+    device = torch.device(config["device"])
+    layers = layers + furnish(plan)
+    _set_environment(plan.scratch, config["environment"])
+    os.chdir(plan.scratch)
+    if device.type == "cuda":
+        _open_cuda(device)
+    layers = layers + confine(plan)
+    sys.path[:] = [entry for entry in sys.path if entry not in config["hidden_paths"]]
+    protocol.send(judge, {"ready": True, "layers": to_plain(layers)})
+    session = Session(device, Path(plan.scratch))
+    while True:
+        try:
+            message = protocol.receive_trusted(judge)
+        except protocol.Closed:
+            os._exit(0)
+        reply, payload = answer(session, message)
+        protocol.send(judge, reply, payload)
+
+
+def _set_environment(scratch: str, extra: dict[str, str]) -> None:
+    for name, folder in (
+        ("HOME", ""),
+        ("TMPDIR", "tmp"),
+        ("XDG_CACHE_HOME", "cache"),
+        ("TRITON_CACHE_DIR", "triton"),
+        ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
+        ("TORCH_EXTENSIONS_DIR", "extensions"),
+        ("CUDA_CACHE_PATH", "cuda"),
+    ):
+        path = os.path.join(scratch, folder)
+        os.makedirs(path, exist_ok=True)
+        stat = os.stat(scratch)
+        if os.geteuid() == 0:
+            os.chown(path, stat.st_uid, stat.st_gid)
+        os.environ[name] = path
+    os.environ.update({"USER": "candidate", "LOGNAME": "candidate", **extra})
+
+
+def _open_cuda(device: torch.device) -> None:
+    """Make the context while still allowed to: the driver writes under /proc when it starts."""
+    torch.cuda.set_device(device)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.ones(1, device=device).add_(1).cpu()
+
+
+def answer(session: Session, message: protocol.Message) -> tuple[dict[str, Any], bytes]:
+    """One request; whatever the candidate raises becomes evidence."""
+    try:
+        handler = getattr(session, "do_" + message.head["op"])
+        reply = handler(message)
+        return reply if isinstance(reply, tuple) else (reply, b"")
+    except CandidateFailure as failure:
+        return _failure(failure.status, failure.code, failure.message, failure.detail), b""
+    except SystemExit as leaving:
+        return _failure("crashed", "exited", f"the candidate called sys.exit({leaving.code!r})"), b""
+    except Exception as error:  # noqa: BLE001 - the process edge: anything here is the candidate's doing
+        return _raised(error), b""
+
+
+def _failure(status: str, code: str, message: str, detail: str = "") -> dict[str, Any]:
+    return {"failure": {"status": status, "code": code, "message": message[:2000], "detail": detail[-4000:]}}
+
+
+def _raised(error: Exception) -> dict[str, Any]:
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, torch.OutOfMemoryError):
+        code = "device_memory"
+    elif isinstance(error, MemoryError):
+        code = "host_memory"
+    elif any(mark in text for mark in _CUDA_FATAL):
+        code = "cuda_error"
+    else:
+        code = "raised"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "candidate" in f.filename]
+    return _failure("crashed", code, text, "".join(traceback.format_list(frames)))
+
+
+class Session:
+    """One candidate's life in the child."""
+
+    def __init__(self, device: torch.device, folder: Path) -> None:
+        self._device = device
+        self._folder = folder
+        self._arenas: dict[str, Arena] = {}
+        self._entry: Entry | None = None
+        self._held: list[list[torch.Tensor]] = []
+        self._staged: torch.Tensor | None = None
+        self._views: dict[Placement, torch.Tensor] = {}
+        self._watched = tripwires.snapshot()
+
+    def do_arena(self, message: protocol.Message) -> dict[str, Any]:
+        arena = attach_arena(message.head["description"], message.fds, self._device)
+        self._arenas[message.head["role"]] = arena
+        self._views.clear()
+        return {"ok": True}
+
+    def do_build(self, message: protocol.Message) -> tuple[dict[str, Any], bytes]:
+        candidate = from_plain(Candidate, message.head["candidate"], "candidate")
+        toolchain = from_plain(Toolchain, message.head["toolchain"], "toolchain")
+        folder = self._folder / "build"
+        folder.mkdir()
+        built = compile_candidate(candidate, toolchain, folder)
+        reply = {"ok": True, "kind": built.kind, "seconds": built.seconds, "log": built.log[-4000:]}
+        return reply, Path(built.path).read_bytes()
+
+    def do_load(self, message: protocol.Message) -> dict[str, Any]:
+        head = message.head
+        candidate = from_plain(Candidate, head["candidate"], "candidate")
+        folder = self._folder / "work"
+        folder.mkdir()
+        built_path = None
+        if message.payload:
+            built_path = str(folder / head["built_name"])
+            Path(built_path).write_bytes(message.payload)
+        names = tuple(head["argument_names"])
+        self._entry = load_entry(candidate, built_path, names, head["support_files"], folder)
+        return {"ok": True}
+
+    def do_construct(self, message: protocol.Message) -> dict[str, Any]:
+        head = message.head
+        tensors = self._inputs(head["tensors"], clone=True)
+        args, kwargs = unflatten(head["args"], tensors), unflatten(head["kwargs"], tensors)
+        dtype = dtype_named(head["dtype"]) if head["dtype"] else None
+        self._need_entry().construct(args, kwargs, head["seed"], self._device, dtype, head["mode"])
+        return {"ok": True}
+
+    def do_state(self, message: protocol.Message) -> dict[str, Any]:
+        names = list(message.head["tensors"])
+        views = self._inputs(list(message.head["tensors"].values()), clone=True)
+        report = self._need_entry().load_state(dict(zip(names, views, strict=True)))
+        self._settle()
+        return {"ok": True, "loaded": list(report.loaded)}
+
+    def do_call(self, message: protocol.Message) -> dict[str, Any]:
+        head = message.head
+        self._poison(head["poison_bytes"], head["pattern"])
+        inputs = unflatten(head["inputs"], self._inputs(head["tensors"], clone=False))
+        leaves: list[torch.Tensor] = []
+        with _GRAD_MODES[head["grad"]]():
+            result = self._need_entry()(inputs)
+            try:
+                tree = flatten(result, leaves)
+            except NotCarried as refused:
+                return _failure("wrong", "output_type", f"the output holds {refused}")
+            # No synchronisation before this: the copy queues right behind the call on the same stream, so
+            # work left on another stream has not happened yet.
+            facts = self._deliver(leaves, head["hold"])
+        self._give_back_inputs()
+        return {"ok": True, "outputs": tree, "tensors": facts}
+
+    def do_held(self, message: protocol.Message) -> dict[str, Any]:
+        """Copy a kept output out again, after everything that may still be running has ended."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        leaves = self._held[message.head["index"]]
+        return {"ok": True, "tensors": self._copy_out(leaves)}
+
+    def do_facts(self, _message: protocol.Message) -> dict[str, Any]:
+        return {"ok": True, "patched": tripwires.changed(self._watched)}
+
+    def do_release(self, _message: protocol.Message) -> dict[str, Any]:
+        self._held.clear()
+        return {"ok": True}
+
+    def _need_entry(self) -> Entry:
+        if self._entry is None:
+            raise CandidateFailure("crashed", "not_loaded", "the candidate was never loaded")
+        return self._entry
+
+    def _inputs(self, placements: list[dict[str, Any]], *, clone: bool) -> list[torch.Tensor]:
+        if not placements:
+            return []
+        shared = self._arenas["in"].bytes
+        self._staged = None if shared.device.type == self._device.type else shared.to(self._device)
+        views = [self._view(Placement.from_plain(p)) for p in placements]
+        return [v.clone() for v in views] if clone else views
+
+    def _view(self, placement: Placement) -> torch.Tensor:
+        """The same object for the same place: the judge writes new contents under an unchanged tensor, so
+        identity, pointer and version tell a candidate nothing."""
+        if self._staged is not None:
+            return placement.view(self._staged)
+        if placement not in self._views:
+            self._views[placement] = placement.view(self._arenas["in"].bytes)
+        return self._views[placement]
+
+    def _input_bytes(self) -> torch.Tensor:
+        return self._arenas["in"].bytes if self._staged is None else self._staged
+
+    def _give_back_inputs(self) -> None:
+        """Where inputs were staged through the host, show the judge what the candidate left of them."""
+        if self._staged is not None:
+            self._arenas["in"].bytes.copy_(self._staged)
+
+    def _settle(self) -> None:
+        """Wait for the current stream only: work hidden on another one has not happened for the caller."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+
+    def _poison(self, sizes_bytes: list[int], pattern: int) -> None:
+        """Fill memory that the candidate's next allocations will get with noise."""
+        if self._device.type == "cuda":
+            for size in sizes_bytes:
+                words = torch.empty(max(size // 4, 1), dtype=torch.int32, device=self._device)
+                words.fill_(pattern - (1 << 32) if pattern >= 1 << 31 else pattern)
+                del words
+        else:
+            ctypes.CDLL(None).mallopt(_M_PERTURB, pattern & 0xFF)
+
+    def _deliver(self, leaves: list[torch.Tensor], hold: bool) -> list[dict[str, Any]]:
+        facts = self._copy_out(leaves)
+        for leaf, fact in zip(leaves, facts, strict=True):
+            fact["aliases"] = self._aliases(leaf)
+        if hold:
+            self._held.append(leaves)
+        return facts
+
+    def _copy_out(self, leaves: list[torch.Tensor]) -> list[dict[str, Any]]:
+        out = self._arenas["out"]
+        placements, end = place([t if _is_plain(t) else t.new_empty(0) for t in leaves], "dense")
+        facts = []
+        for leaf, placement in zip(leaves, placements, strict=True):
+            plain = _is_plain(leaf)
+            if plain and end <= out.size_bytes:
+                with torch.no_grad():
+                    placement.view(out.bytes).copy_(leaf.detach())
+            facts.append(
+                {
+                    "type": type(leaf).__name__ if plain else f"{type(leaf).__module__}.{type(leaf).__name__}",
+                    "plain": plain,
+                    "device": leaf.device.type,
+                    "shape": list(leaf.shape),
+                    "dtype": dtype_name(leaf.dtype),
+                    "delivered": plain and end <= out.size_bytes,
+                }
+            )
+        self._settle()
+        return facts
+
+    def _aliases(self, leaf: torch.Tensor) -> str | None:
+        if not _is_plain(leaf) or leaf.numel() == 0:
+            return None
+        start = leaf.untyped_storage().data_ptr()
+        arena = self._input_bytes()
+        if arena.data_ptr() <= leaf.data_ptr() < arena.data_ptr() + arena.numel():
+            return "an input"
+        for kept in self._held:
+            for other in kept:
+                if _is_plain(other) and other.numel() and other.untyped_storage().data_ptr() == start:
+                    return "an earlier output"
+        return None
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """A dense tensor of torch's own type: anything else could compute when it is looked at."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided

@@ -1,0 +1,210 @@
+"""The judge's end of a child: ask, wait with a limit, watch its memory, know how it died, kill it for real.
+
+Every failure a child can bring about leaves here as a CandidateFailure with the verdict it becomes. Not
+covered: what the answers mean.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from assay.records.codec import from_plain
+from assay.records.errors import CandidateFailure, JudgeFault
+from assay.records.layers import Layer
+from assay.sandbox import Plan, kill_all, resident_bytes
+from assay.worker import protocol
+
+TICK_S = 0.05
+WATCH_EVERY_S = 0.25
+OUTPUT_TAIL_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The judge's ends of one child's pipes."""
+
+    control: socket.socket
+    output_fd: int
+    status_fd: int
+
+
+class Child:
+    """One confined process, from fork to grave."""
+
+    def __init__(self, pid: int, plan: Plan, ends: Ends) -> None:
+        self._pid = pid
+        self._plan = plan
+        self._control = ends.control
+        self._output_fd = ends.output_fd
+        self._status_fd = ends.status_fd
+        self._reader = protocol.Reader(ends.control)
+        self._tail = bytearray()
+        self._dead = False
+        self._watched_at = 0.0
+        self.extra_memory_bytes = 0
+        """Shared memory the judge itself put into the child's address space."""
+        self.layers: tuple[Layer, ...] = ()
+
+    def wait_ready(self, timeout_s: float) -> tuple[Layer, ...]:
+        """Block until the child is confined. No candidate code has run, so a failure here is the judge's."""
+        if not self.layers:
+            try:
+                reply = self._wait("start", timeout_s)
+                self.layers = tuple(from_plain(Layer, plain, "layer") for plain in reply.head["layers"])
+            except CandidateFailure as failure:
+                raise JudgeFault(f"the child did not start: {failure.message}\n{self.output_tail()}") from failure
+        return self.layers
+
+    def ask(
+        self,
+        op: str,
+        head: dict[str, Any] | None = None,
+        *,
+        timeout_s: float,
+        payload: bytes = b"",
+        fds: tuple[int, ...] = (),
+    ) -> protocol.Message:
+        """One request and its answer; a failure the child reports or suffers is raised."""
+        if self._dead:
+            raise JudgeFault(f"asked a dead child to {op}")
+        self._control.settimeout(timeout_s)
+        try:
+            protocol.send(self._control, {"op": op, **(head or {})}, payload, fds)
+        except protocol.Closed:
+            raise self._death(op) from None
+        except TimeoutError:
+            raise self._too_slow(op, timeout_s) from None
+        reply = self._wait(op, timeout_s)
+        if "failure" in reply.head:
+            raise _reported(reply.head["failure"])
+        if reply.head.get("ok") is not True:
+            raise self._broken_protocol()
+        return reply
+
+    def _wait(self, op: str, timeout_s: float) -> protocol.Message:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                message = self._reader.next()
+            except protocol.ProtocolError:
+                raise self._broken_protocol() from None
+            if message is not None:
+                return message
+            ready, _, _ = select.select([self._control, self._output_fd, self._status_fd], [], [], TICK_S)
+            if self._output_fd in ready:
+                self._drain_output()
+            if self._control in ready:
+                if not self._reader.feed():
+                    raise self._death(op)
+            elif self._status_fd in ready:
+                # Dead, though a process it left behind may still hold the channel open.
+                raise self._death(op)
+            now = time.monotonic()
+            if now > deadline:
+                raise self._too_slow(op, timeout_s)
+            if now - self._watched_at > WATCH_EVERY_S:
+                self._watched_at = now
+                self._watch()
+
+    def _watch(self) -> None:
+        """Kill a run that takes more memory, or more disk where no quota holds it, than it may."""
+        limits = self._plan.limits
+        used = resident_bytes(self._pid, self._plan.uid)
+        if used > limits.memory_bytes + self.extra_memory_bytes:
+            self.kill()
+            raise CandidateFailure(
+                "crashed",
+                "host_memory",
+                f"took {used >> 20} MiB of host memory; the limit is {limits.memory_bytes >> 20} MiB",
+            )
+        quota = any(layer.name == "scratch_quota" and layer.active for layer in self.layers)
+        if self.layers and not quota and _folder_bytes(self._plan.scratch) > limits.scratch_bytes:
+            self.kill()
+            raise CandidateFailure("crashed", "disk", f"wrote more than {limits.scratch_bytes >> 20} MiB of files")
+
+    def _drain_output(self) -> None:
+        chunk = os.read(self._output_fd, 1 << 16)
+        self._tail += chunk
+        del self._tail[:-OUTPUT_TAIL_BYTES]
+
+    def output_tail(self) -> str:
+        while select.select([self._output_fd], [], [], 0)[0]:
+            before = len(self._tail)
+            self._drain_output()
+            if len(self._tail) == before:
+                break
+        return self._tail.decode(errors="replace")
+
+    def _death(self, op: str) -> CandidateFailure:
+        """The stream ended: learn how the process died."""
+        status = self._exit_status()
+        self.kill()
+        if status is None:
+            return CandidateFailure("crashed", "closed_channel", f"closed its channel to the judge during {op}")
+        if os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            code = "killed" if name == "SIGKILL" else "signal"
+            hint = " (out of memory?)" if name == "SIGKILL" else ""
+            return CandidateFailure("crashed", code, f"died of {name} during {op}{hint}")
+        code = os.WEXITSTATUS(status)
+        return CandidateFailure("crashed", "exited", f"exited with code {code} during {op}, without answering")
+
+    def _exit_status(self) -> int | None:
+        if not select.select([self._status_fd], [], [], 2.0)[0]:
+            return None
+        text = os.read(self._status_fd, 32)
+        return int(text) if text else None
+
+    def _too_slow(self, op: str, limit_s: float) -> CandidateFailure:
+        self.kill()
+        return CandidateFailure("timed_out", op, f"no answer to {op} within {limit_s:g} s")
+
+    def _broken_protocol(self) -> CandidateFailure:
+        self.kill()
+        return CandidateFailure("rejected", "forged_message", "sent the judge something other than its answer")
+
+    def kill(self) -> None:
+        """End the process and everything it started, then take back its folder."""
+        if self._dead:
+            return
+        self._dead = True
+        self.output_tail()
+        kill_all(self._pid, self._plan.uid)
+        self._control.close()
+        os.close(self._status_fd)
+        shutil.rmtree(self._plan.scratch, ignore_errors=True)
+
+    def close(self) -> None:
+        self.kill()
+        if self._output_fd >= 0:
+            os.close(self._output_fd)
+            self._output_fd = -1
+
+
+def _reported(failure: Any) -> CandidateFailure:
+    """A failure as the child tells it: text is clipped and statuses are limited to what a child may claim."""
+    if not isinstance(failure, dict):
+        failure = {}
+    status = failure.get("status")
+    if status not in ("crashed", "build_failed", "wrong"):
+        status = "crashed"
+    texts = [str(failure.get(key, ""))[:4000] for key in ("code", "message", "detail")]
+    return CandidateFailure(status, *texts)
+
+
+def _folder_bytes(folder: str) -> int:
+    total = 0
+    for root, _dirs, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(root, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue  # removed while we looked
+    return total

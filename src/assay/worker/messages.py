@@ -1,0 +1,47 @@
+"""What a child may answer, as records: decoded strictly, because it may be forged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from assay.records.codec import from_plain
+from assay.records.errors import CandidateFailure, UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFact:
+    """One output tensor as the child describes it; only the mailbox's bytes are evidence."""
+
+    type: str
+    plain: bool
+    device: str
+    shape: tuple[int, ...]
+    dtype: str
+    delivered: bool
+    aliases: str | None = None
+
+
+def decode(cls: type[T], plain: Any) -> T:
+    try:
+        return from_plain(cls, plain, "answer")
+    except UserError as error:
+        raise forged(str(error)) from error
+
+
+def decode_list(cls: type[T], plain: Any) -> list[T]:
+    if not isinstance(plain, list):
+        raise forged("not a list")
+    return [decode(cls, item) for item in plain]
+
+
+def decode_names(plain: Any) -> list[str]:
+    if not isinstance(plain, list) or not all(isinstance(name, str) for name in plain):
+        raise forged("not a list of names")
+    return plain
+
+
+def forged(what: str) -> CandidateFailure:
+    return CandidateFailure("rejected", "forged_message", f"the child's answer is malformed: {what}")

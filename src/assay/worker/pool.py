@@ -1,0 +1,132 @@
+"""Where children come from: one zygote per judge, and one spare child kept warm.
+
+The spare is confined and has its CUDA context before the candidate is known, so a verdict does not wait for
+it. Each child serves one candidate and dies. Not covered: several machines.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import assay
+from assay.records.codec import to_plain
+from assay.records.errors import JudgeFault
+from assay.sandbox import Limits, Plan, device_paths, readable_paths, unused_uid
+from assay.worker import protocol
+from assay.worker.handle import Child, Ends
+
+START_TIMEOUT_S = 120.0
+_KEPT_VARIABLES = (
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TZ"
+)  # fmt: skip
+_PACKAGE_ROOT = str(Path(assay.__file__).resolve().parent.parent)
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from assay.worker.zygote import main; main(int(sys.argv[2]))"
+
+
+class Pool:
+    """Forks confined children for one device."""
+
+    def __init__(self, device: str, limits: Limits) -> None:
+        self._device = device
+        self._limits = limits
+        self._folder = tempfile.TemporaryDirectory(prefix="assay-")
+        os.chmod(self._folder.name, 0o711)
+        self._readable = readable_paths()
+        self._devices = device_paths()
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._spare: Child | None = None
+
+    def take(self) -> Child:
+        """A fresh child, confined and ready."""
+        child, self._spare = self._spare or self._fork(), None
+        child.wait_ready(START_TIMEOUT_S)
+        return child
+
+    def warm(self) -> None:
+        """Start the next child now, so that the next `take` does not wait."""
+        if self._spare is None:
+            self._spare = self._fork()
+
+    def close(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._zygote is not None:
+            try:
+                self._zygote.wait(10)
+            except subprocess.TimeoutExpired:
+                self._zygote.kill()
+                self._zygote.wait()
+            self._zygote = None
+        self._folder.cleanup()
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        if self._device == "cpu":
+            kept["TRITON_INTERPRET"] = "1"
+        # Asking NVML instead of the runtime keeps CUDA untouched in the zygote.
+        return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        command = [sys.executable, "-I", "-B", "-c", _START, _PACKAGE_ROOT, str(theirs.fileno())]
+        self._zygote = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=self._environment(), stdin=subprocess.DEVNULL, cwd="/"
+        )
+        theirs.close()
+        ours.settimeout(START_TIMEOUT_S)
+        try:
+            protocol.receive_trusted(ours)
+        except (protocol.Closed, TimeoutError) as error:
+            raise JudgeFault("the zygote did not start") from error
+        return ours
+
+    def _fork(self) -> Child:
+        if self._socket is None or self._zygote is None or self._zygote.poll() is not None:
+            self._socket = self._start()
+        scratch = os.path.join(self._folder.name, secrets.token_hex(8))
+        os.mkdir(scratch, 0o700)
+        plan = Plan(
+            scratch=scratch,
+            readable=self._readable,
+            devices=self._devices,
+            uid=unused_uid(),
+            limits=self._limits,
+        )
+        if plan.uid is not None:
+            os.chown(scratch, plan.uid, plan.uid)
+        return self._request(self._socket, plan)
+
+    def _request(self, zygote: socket.socket, plan: Plan) -> Child:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        output_read, output_write = os.pipe()
+        status_read, status_write = os.pipe()
+        config: dict[str, Any] = {
+            "device": self._device,
+            "environment": {},
+            "hidden_paths": [_PACKAGE_ROOT],
+        }
+        head = {"op": "fork", "plan": to_plain(plan), "config": config}
+        try:
+            protocol.send(zygote, head, fds=(theirs.fileno(), output_write, status_write))
+            pids = protocol.receive_trusted(zygote).head
+        except (protocol.Closed, TimeoutError) as error:
+            raise JudgeFault("the zygote died") from error
+        finally:
+            theirs.close()
+            os.close(output_write)
+            os.close(status_write)
+        if not pids["inner"]:
+            raise JudgeFault("the zygote could not fork a child")
+        return Child(pids["inner"], plan, Ends(ours, output_read, status_read))

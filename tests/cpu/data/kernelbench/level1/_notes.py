@@ -1,0 +1,1 @@
+"""Skipped: names that start with an underscore are no problems."""

@@ -1,0 +1,1 @@
+raise RuntimeError("the judge must never import a task's eval.py")

@@ -1,0 +1,138 @@
+"""Derived cases: bounded, repeatable, legal for the reference, and never as large as the nominal input."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.problems import Case, Problem, input_bytes, load_problem, reduced_nominal
+from assay.problems.derive import looks_structured
+from assay.problems.layouts import lay_out
+
+CPU = torch.device("cpu")
+DATA = Path(__file__).parent / "data" / "kernelbench" / "level1"
+FILES = sorted(path.stem for path in DATA.glob("[0-9]*.py"))
+
+
+def problem(stem: str) -> Problem:
+    return load_problem(DATA / f"{stem}.py")
+
+
+def labels(cases: tuple[Case, ...]) -> set[str]:
+    return {case.name.split("-")[1] for case in cases}
+
+
+@pytest.mark.parametrize("stem", FILES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_derived_cases_are_legal_and_few(stem: str, seed: int) -> None:
+    subject = problem(stem)
+    cases = subject.derived_cases(seed)
+    assert 4 <= len(cases) <= 8
+    assert len({case.name for case in cases}) == len(cases)
+    assert {"ragged", "off_by_one", "one"} <= labels(cases)
+    for case in cases:
+        assert case.hidden and case.derived
+        assert input_bytes(subject, case) <= 8 << 20
+        instance = subject.bind(case)
+        inputs = [lay_out(value, case.layout) for value in instance.make_inputs(0, CPU)]
+        assert instance.build_reference(0, CPU)(*inputs).isfinite().all(), case.name
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_derivation_is_repeatable_and_follows_the_seed(stem: str) -> None:
+    first = problem(stem).derived_cases(7)
+    assert problem(stem).derived_cases(7) == first
+    assert any(problem(stem).derived_cases(seed) != first for seed in range(8, 12))
+
+
+def test_a_six_gib_problem_is_derived_without_making_it() -> None:
+    subject = problem("2_RowSoftmax")
+    subject.derived_cases(0)  # the first call in a process imports torch's meta kernels
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start_s = time.perf_counter()
+    cases = subject.derived_cases(1)
+    took_s = time.perf_counter() - start_s
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 256 << 10
+    # Measured 0.1 s; a derivation that made the nominal input would need more than a minute.
+    assert took_s < 5
+    assert "empty" in labels(cases)
+    assert {"row_scaled", "mixture"} <= {case.distribution for case in cases}
+    assert {"strided", "offset", "transposed"} & {case.layout for case in cases}
+    sizes = [case.sizes for case in cases if "off_by_one" in case.name]
+    assert all(value % 32 in (1, 31) for size in sizes for value in size.values())
+    assert any(1 in case.sizes.values() for case in cases)
+
+
+def test_groups_stay_divisible() -> None:
+    for case in problem("10_GroupedConv").derived_cases(2):
+        assert case.sizes.get("out_channels", 128) % 4 == 0 and "groups" not in case.sizes
+
+
+def test_illegal_distributions_and_empties_are_dropped() -> None:
+    for seed in range(3):
+        cases = problem("7_Probability").derived_cases(seed)
+        assert {case.distribution for case in cases} == {"nominal"}
+        assert "empty" not in labels(cases)  # the mean of nothing is NaN
+        assert any(case.layout != "given" for case in cases)
+
+
+def test_layouts_the_reference_refuses_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 4096\ncols = 4096\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return x.view(-1) * 2\n"
+        "def get_inputs():\n    return [torch.rand(rows, cols)]\n"
+    )
+    layouts = {case.layout for seed in range(6) for case in load_problem(path).derived_cases(seed)}
+    assert layouts == {"given", "offset"}
+
+
+def test_structure_of_inputs_is_respected() -> None:
+    cases = problem("6_UpperTriangular").derived_cases(0)
+    assert {case.distribution for case in cases} == {"nominal"}
+    assert all(case.sizes["M"] == case.sizes["K"] for case in cases)
+    x = torch.rand(20, 20)
+    structured = (torch.triu(x), x + x.T, x.round(), x.softmax(1), x.sort(1).values, torch.ones(20, 20))
+    assert all(looks_structured(tensor) for tensor in structured)
+    assert looks_structured(torch.nn.functional.normalize(x, dim=0))
+    assert not looks_structured(x) and not looks_structured(torch.randn(3, 7, 5).half())
+
+
+def test_sizes_hidden_in_the_code_still_get_layouts(tmp_path: Path) -> None:
+    text = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+        "def get_inputs():\n    return [torch.rand({rows}, 64)]\n"
+    )
+    small, large = tmp_path / "small.py", tmp_path / "large.py"
+    small.write_text(text.format(rows=32))
+    large.write_text(text.format(rows=100_000_000))
+    cases = load_problem(small).derived_cases(0)
+    assert cases and all(not case.sizes for case in cases)
+    assert all(case.layout != "given" or case.distribution != "nominal" for case in cases)
+    assert load_problem(large).derived_cases(0) == ()
+
+
+def test_a_reference_that_is_never_finite_has_no_derived_cases(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 99\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x / 0\ndef get_inputs():\n    return [torch.rand(rows)]\n"
+    )
+    assert load_problem(path).derived_cases(0) == ()
+
+
+def test_reduced_nominal() -> None:
+    softmax = problem("2_RowSoftmax")
+    reduced = reduced_nominal(softmax, 2 << 30)
+    assert reduced is not None and not reduced.derived and reduced.sizes == {"batch_size": 1024}
+    assert reduced_nominal(softmax, 8 << 30) == softmax.nominal()
+    assert reduced_nominal(softmax, 2) is None
+    square = reduced_nominal(problem("6_UpperTriangular"), 8 << 20)
+    assert square is not None and square.sizes["M"] == square.sizes["K"] >= 512
+    dependent = problem("8_DataDependent")
+    fitting = reduced_nominal(dependent, 1 << 20)
+    assert fitting is not None and input_bytes(dependent, fitting) <= 1 << 20
