@@ -20,10 +20,13 @@ def complaints(path: Path) -> list[str]:
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES:
                 found.append(f"{path}:{node.lineno} {node.name} has {length} lines (limit {FUNCTION_LINES})")
-        if isinstance(node, ast.ExceptHandler) and str(path) not in EDGES:
-            if node.type is None or getattr(node.type, "id", "") in ("Exception", "BaseException"):
-                found.append(f"{path}:{node.lineno} catches everything")
+        if isinstance(node, ast.ExceptHandler) and str(path) not in EDGES and _catches_all(node):
+            found.append(f"{path}:{node.lineno} catches everything")
     return found
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    return handler.type is None or getattr(handler.type, "id", "") in ("Exception", "BaseException")
 
 
 def main() -> int:

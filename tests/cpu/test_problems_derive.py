@@ -136,3 +136,35 @@ def test_reduced_nominal() -> None:
     dependent = problem("8_DataDependent")
     fitting = reduced_nominal(dependent, 1 << 20)
     assert fitting is not None and input_bytes(dependent, fitting) <= 1 << 20
+
+
+def test_tuples_follow_the_constants_they_name(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nbatch = 512\nshape = (batch, 3, 2000)\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x * torch.ones(batch, 1, 1)\n"
+        "def get_inputs():\n    return [torch.rand(shape)]\n"
+    )
+    subject = load_problem(path)
+    cases = subject.derived_cases(0)
+    assert {"ragged", "off_by_one"} <= labels(cases)
+    for case in cases:
+        (x,) = subject.bind(case).make_inputs(0, CPU)
+        assert x.shape[0] == case.sizes.get("batch", 512) and x.shape[2] < 2000
+
+
+def test_costly_references_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 4096\nclass Model(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = torch.nn.Parameter(torch.empty(1, 1))\n"
+        "    def forward(self, x):\n        w = self.weight.expand(1 << 20, 1 << 15)\n"
+        "        return x @ w\n"
+        "def get_inputs():\n    return [torch.rand(rows, 1 << 20)]\n"
+    )
+    # One call is 10^11 operations however few the rows: nothing is run, nothing is derived.
+    start_s = time.perf_counter()
+    assert load_problem(path).derived_cases(0) == ()
+    assert time.perf_counter() - start_s < 20

@@ -5,10 +5,11 @@ from __future__ import annotations
 from assay.build.cache import BuildCache, CachedBuild
 from assay.build.compiling import Built, compile_candidate
 from assay.build.diagnosis import Diagnosis, diagnose, diagnose_exception
-from assay.build.keys import build_key, needs_build
+from assay.build.keys import EXTENSION_NAME, build_key, needs_build
 from assay.build.toolchain import Toolchain, find_toolchain
 
 __all__ = [
+    "EXTENSION_NAME",
     "BuildCache",
     "Built",
     "CachedBuild",

@@ -25,7 +25,7 @@ from typing import Any
 from assay.records.errors import CandidateFailure, JudgeFault
 
 SCHEMA = 1
-KINDS = ("cubin", "shared", "extension")
+KINDS = ("cubin", "shared", "extension", "inline")
 TRANSIENT_CODES = frozenset({"timed_out", "compiler_killed", "out_of_memory"})
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 

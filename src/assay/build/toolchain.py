@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -147,11 +147,16 @@ def _ask(command: list[str]) -> str:
 
 
 def _torch_version() -> str | None:
-    # Read off the metadata: importing torch takes seconds and the judge may not need it here.
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
+    # Importing torch takes seconds, and its package metadata may leave out the "+cu130" builds depend on.
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return None
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"""^__version__ = ['"](.+?)['"]""", text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def _existing(path: Path) -> str | None:

@@ -19,6 +19,8 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from types import CodeType
+from typing import TypeVar
 
 from assay.records.errors import CandidateFailure
 
@@ -26,6 +28,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*//+[ \t]*assay:[ \t]*(.*?)[ \t]*$", re.IGNORECA
 _COMMENT = re.compile(r"^[ \t]*//+[ \t]?")
 _LAUNCH = re.compile(r"^(?P<kernel>.*?)\s*<<<(?P<config>.*?)>>>\s*(?P<args>\(.*\))\s*;?$", re.DOTALL)
 _IDENTIFIER = re.compile(r"^[A-Za-z_]\w*$")
+_Node = TypeVar("_Node", bound=ast.AST)
 _WORDS = ("let", "out", "launch", "call", "return")
 
 
@@ -113,6 +116,33 @@ def parse_directives(source: str, suffix: str) -> LaunchPlan:
     if result is None:
         raise _failure(None, "", "no `// assay: return ...` line: say which tensor is the result")
     return LaunchPlan(tuple(steps), result, result_line)
+
+
+def compile_plan(plan: LaunchPlan, path: str) -> CodeType:
+    """The directives as one module, with their own line numbers: a traceback points at the directive.
+
+    Whoever runs it supplies `__out(value)` and `__invoke_0(grid, block, shared_bytes, *args)`, `__invoke_1`
+    and so on, and finds the result as `__result`.
+    """
+    body: list[ast.stmt] = []
+    count = 0
+    for step in plan.steps:
+        if isinstance(step, Assign):
+            value = _call("__out", [step.value]) if step.is_out else step.value
+            names: list[ast.expr] = [ast.Name(name, ast.Store()) for name in step.names]
+            target = names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())
+            body.append(_placed(ast.Assign([target], value), step.line))
+        else:
+            zero = ast.Constant(0)
+            config = [step.grid or zero, step.block or zero, step.shared_bytes or zero]
+            body.append(_placed(ast.Expr(_call(f"__invoke_{count}", [*config, *step.args])), step.line))
+            count += 1
+    body.append(_placed(ast.Assign([ast.Name("__result", ast.Store())], plan.result), plan.result_line))
+    return compile(ast.Module(body, []), path, "exec")
+
+
+def _call(name: str, args: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), args, [])
 
 
 def _directive_lines(source: str) -> list[tuple[int, str]]:
@@ -204,10 +234,10 @@ def _expression(line: int, code: str, text: str) -> ast.expr:
     return _placed(node, line)
 
 
-def _placed(node: ast.expr, line: int) -> ast.expr:
+def _placed(node: _Node, line: int) -> _Node:
     """The node, numbered as the directive's line, so that tracebacks of its evaluation point there."""
     for child in ast.walk(node):
-        if isinstance(child, ast.expr | ast.keyword):
+        if isinstance(child, ast.stmt | ast.expr | ast.keyword):
             child.lineno = child.end_lineno = line
             child.col_offset = child.end_col_offset = 0
     return node

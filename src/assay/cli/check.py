@@ -16,7 +16,9 @@ from assay.records import Verdict, to_json
 @click.argument("candidate", type=click.Path())
 @click.option("--device", help="cpu, cuda or cuda:N. Default: the GPU if there is one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record alone, as one JSON object.")
-@click.option("--keep", type=click.Path(file_okay=False), help="Folder for the record. Default: .assay/records")
+@click.option(
+    "--keep", type=click.Path(file_okay=False), help="Folder for the record. Default: .assay/records"
+)
 @click.option(
     "--require-sandbox",
     type=click.Choice(["available", "full"]),
@@ -26,7 +28,9 @@ from assay.records import Verdict, to_json
 )
 @click.option("--allow-flawed", is_flag=True, help="Judge even if the problem cannot tell right from wrong.")
 @click.option("--allow-tf32", is_flag=True, help="Accept TF32 in float32 matrix products and convolutions.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds one call of the candidate may take.")
+@click.option(
+    "--timeout", default=60.0, show_default=True, help="Seconds one call of the candidate may take."
+)
 def check(
     problem: str,
     candidate: str,

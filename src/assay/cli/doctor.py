@@ -75,8 +75,18 @@ def _compiler_items() -> list[Item]:
     toolchain = find_toolchain(None)
     return [
         _found("c++", toolchain.cxx, toolchain.cxx_version, "apt install g++"),
-        _found("nvcc", toolchain.nvcc, toolchain.nvcc_version, "install the CUDA toolkit (only for .cu with torch headers)"),
-        _found("nvrtc", toolchain.nvrtc, toolchain.nvrtc_version, "pip install nvidia-cuda-nvrtc (only for bare .cu)"),
+        _found(
+            "nvcc",
+            toolchain.nvcc,
+            toolchain.nvcc_version,
+            "install the CUDA toolkit (only for .cu with torch headers)",
+        ),
+        _found(
+            "nvrtc",
+            toolchain.nvrtc,
+            toolchain.nvrtc_version,
+            "pip install nvidia-cuda-nvrtc (only for bare .cu)",
+        ),
     ]
 
 

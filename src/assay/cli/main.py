@@ -27,9 +27,8 @@ cli.add_command(doctor)
 
 def main() -> None:
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as leaving:
-        sys.exit(leaving.exit_code)
+        # Outside standalone mode click returns the code of an Exit instead of raising it.
+        sys.exit(cli.main(standalone_mode=False) or 0)
     except click.Abort:
         _fail("interrupted")
     except click.ClickException as error:

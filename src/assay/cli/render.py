@@ -12,7 +12,7 @@ from assay.records import BuildFailed, CaseResult, Crashed, Mismatch, Passed, Ti
 
 _COLOURS = {"passed": "green", "refused": "yellow", "not_run": "dim"}
 _ADVICE = {
-    "wrong": "Compare with the reference on the first failing case; hidden cases try other sizes, strides and scales.",
+    "wrong": "Compare with the reference on the first failing case; hidden ones vary size, strides, scale.",
     "input_modified": "Write into a new tensor: callers keep using their inputs.",
     "aliased_output": "Return memory of its own from every call.",
     "late_write": "Join every stream and thread before returning, and do not hand out a shared buffer.",
@@ -93,7 +93,9 @@ def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
     if isinstance(verdict, Passed):
         hidden = sum(case.hidden and case.outcome == "passed" for case in verdict.cases)
         calls = sum(case.calls for case in verdict.cases)
-        console.print(f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of tolerance")
+        console.print(
+            f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of tolerance"
+        )
     if not verdict.speed_measurable:
         console.print("[dim]run through Triton's interpreter: correctness only, speed is not measurable[/]")
     off = [layer for layer in verdict.sandbox if not layer.active]

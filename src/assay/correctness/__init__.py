@@ -3,8 +3,9 @@
 from assay.correctness.calibrate import Calibration, calibrate
 from assay.correctness.fingerprint import Fingerprinter
 from assay.correctness.reference import Reference, pinned_precision, tensors_of
+from assay.correctness.tolerance import Report
 from assay.correctness.weights import perturbed
-from assay.correctness.yardstick import Report, TaskYardstick, Yardstick, make_yardstick
+from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
 
 __all__ = [
     "Calibration",

@@ -10,7 +10,8 @@ import secrets
 
 import torch
 
-_CHUNK_WORDS = 1 << 22
+_ROW_WORDS = 1 << 20
+_ROWS = 16
 
 
 class Fingerprinter:
@@ -19,19 +20,20 @@ class Fingerprinter:
     def __init__(self, device: torch.device) -> None:
         generator = torch.Generator(device=device).manual_seed(secrets.randbits(62))
         low, high = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max
-        self._keys = torch.randint(low, high, (_CHUNK_WORDS,), device=device, generator=generator) | 1
-        self._steps = secrets.randbits(61) | 1
+        self._keys = torch.randint(low, high, (_ROW_WORDS,), device=device, generator=generator) | 1
+        self._row_keys = torch.randint(low, high, (1 << 16,), device=device, generator=generator) | 1
+        self._tail_key = secrets.randbits(61) | 1
 
     def of(self, flat_bytes: torch.Tensor) -> int:
         """The fingerprint of a flat uint8 tensor."""
-        total, step = 0, 1
-        whole = flat_bytes.numel() // 8 * 8
-        words = flat_bytes[:whole].view(torch.int64)
-        for start in range(0, words.numel(), _CHUNK_WORDS):
-            chunk = words[start : start + _CHUNK_WORDS]
-            part = int((chunk * self._keys[: chunk.numel()]).sum())
-            total = (total + part * step) % (1 << 64)
-            step = step * self._steps % (1 << 64)
-        for k, byte in enumerate(flat_bytes[whole:].tolist()):
-            total = (total + (byte + 1) * (self._steps + 2 * k)) % (1 << 64)
-        return total
+        total = flat_bytes.new_zeros((), dtype=torch.int64)
+        words = flat_bytes[: flat_bytes.numel() // 8 * 8].view(torch.int64)
+        whole = words.numel() // _ROW_WORDS * _ROW_WORDS
+        rows = words[:whole].view(-1, _ROW_WORDS)
+        for start in range(0, rows.shape[0], _ROWS):
+            sums = (rows[start : start + _ROWS] * self._keys).sum(-1)
+            total = total + (sums * self._row_keys[start : start + sums.numel()]).sum()
+        rest = words[whole:]
+        total = total + (rest * self._keys[: rest.numel()]).sum() * self._tail_key
+        tail = flat_bytes[words.numel() * 8 :].to(torch.int64) + 1
+        return int(total + (tail * self._keys[: tail.numel()]).sum() * (self._tail_key + 2))

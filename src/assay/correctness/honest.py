@@ -20,16 +20,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 
 # Results that are exact by definition: moving, selecting or comparing values rounds nothing.
-_EXACT = frozenset(
-    """view reshape _unsafe_view expand permute transpose t clone copy _to_copy contiguous slice select
-    index gather index_select cat stack split unbind squeeze unsqueeze flip roll repeat constant_pad_nd pad
-    where masked_fill relu neg abs max min amax amin maximum minimum sort topk argmax argmin eq ne lt le gt ge
-    sign floor ceil round trunc clamp clamp_min clamp_max hardtanh threshold max_pool2d_with_indices
-    max_pool3d_with_indices as_strided zeros ones full zeros_like ones_like full_like empty empty_like arange
-    scalar_tensor lift_fresh detach alias tril triu diagonal embedding one_hot scatter index_put
-    new_zeros new_ones new_full new_empty rand randn bernoulli native_dropout unfold im2col
-    """.split()
-)
+_EXACT = frozenset({
+    "view", "reshape", "_unsafe_view", "expand", "permute", "transpose", "t", "clone", "copy", "_to_copy",
+    "contiguous", "slice", "select", "index", "gather", "index_select", "cat", "stack", "split", "unbind",
+    "squeeze", "unsqueeze", "flip", "roll", "repeat", "constant_pad_nd", "pad", "where", "masked_fill",
+    "relu", "neg", "abs", "max", "min", "amax", "amin", "maximum", "minimum", "sort", "topk", "argmax",
+    "argmin", "eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "trunc", "clamp",
+    "clamp_min", "clamp_max", "hardtanh", "threshold", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "as_strided", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "empty", "empty_like",
+    "arange", "scalar_tensor", "lift_fresh", "detach", "alias", "tril", "triu", "diagonal", "embedding",
+    "one_hot", "scatter", "index_put", "new_zeros", "new_ones", "new_full", "new_empty", "rand", "randn",
+    "bernoulli", "native_dropout", "unfold", "im2col",
+})  # fmt: skip
 _CHAIN_STEPS = 256
 
 
@@ -79,7 +81,9 @@ def _is_real(tensor: Any) -> bool:
 
 def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
     """Sum over dimensions, one element after the other on the CPU, as a scan on the GPU."""
-    dims = list(range(x.dim())) if not dim else [d % x.dim() for d in ([dim] if isinstance(dim, int) else dim)]
+    dims = (
+        list(range(x.dim())) if not dim else [d % x.dim() for d in ([dim] if isinstance(dim, int) else dim)]
+    )
     kept = [d for d in range(x.dim()) if d not in dims]
     flat = x.float().permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
     total = _running_sum(flat).to(dtype or x.dtype)

@@ -14,7 +14,15 @@ from typing import Any
 
 import torch
 
-from assay.correctness import Calibration, Fingerprinter, Reference, Report, make_yardstick, perturbed, tensors_of
+from assay.correctness import (
+    Calibration,
+    Fingerprinter,
+    Reference,
+    Report,
+    make_yardstick,
+    perturbed,
+    tensors_of,
+)
 from assay.judge.desk import Desk, capacity_bytes
 from assay.judge.policy import Policy
 from assay.problems import Instance, Precision
@@ -148,7 +156,10 @@ class CaseRunner:
     ) -> tuple[list[torch.Tensor], list[OutputFact], list[Finding]]:
         """Release the input, take the answer off the desk, look at what was done to the input."""
         self._desk.clear_mailbox(room)
-        poison = {"poison_bytes": [room // max(len(run.calibration.shapes), 1)] * 2, "pattern": secrets.randbits(32)}
+        poison = {
+            "poison_bytes": [room // max(len(run.calibration.shapes), 1)] * 2,
+            "pattern": secrets.randbits(32),
+        }
         reply = self._child.ask("call", {**head, **poison}, timeout_s=self._policy.call_timeout_s)
         facts = decode_list(OutputFact, reply.head.get("tensors"))
         run.tree = _checked_tree(reply, len(facts))
@@ -159,7 +170,9 @@ class CaseRunner:
             findings.append(Finding("input_modified", "the candidate wrote into its inputs", True, case))
         for fact in facts:
             if fact.aliases and not run.calibration.writes_inputs:
-                findings.append(Finding("aliased_output", f"an output shares memory with {fact.aliases}", True, case))
+                findings.append(
+                    Finding("aliased_output", f"an output shares memory with {fact.aliases}", True, case)
+                )
         return got, facts, findings
 
     def _compare(

@@ -66,7 +66,9 @@ def _failed(evidence: Evidence, failure: CandidateFailure) -> Verdict:
     finding = Finding(failure.code, failure.message, True)
     common = _common(evidence)
     common["findings"] = (*evidence.findings, finding)
-    detail = "\n".join(part for part in (failure.message, failure.detail.rstrip()) if part)
+    detail = failure.detail.rstrip()
+    if not detail.startswith(failure.message):
+        detail = f"{failure.message}\n{detail}".rstrip()
     match failure.status:
         case "build_failed":
             return BuildFailed(**common, diagnosis=detail)

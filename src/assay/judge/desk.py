@@ -17,7 +17,7 @@ from assay.records import CandidateFailure
 from assay.worker import Child
 from assay.worker.arena import Arena, make_arena
 from assay.worker.messages import OutputFact
-from assay.worker.placement import ALIGNMENT_BYTES, Placement, place
+from assay.worker.placement import ALIGNMENT_BYTES, Placement, place, place_densely
 
 SETUP_TIMEOUT_S = 60.0
 SHIFTS = 32
@@ -68,7 +68,7 @@ class Desk:
         return self._fingerprinter.of(self._on_device(laid)) == self._fingerprint
 
     def clear_mailbox(self, capacity_bytes: int) -> None:
-        """Fill the mailbox with noise of this call alone, so that nothing stale can be taken for an answer."""
+        """Fill the mailbox with noise of this call alone: nothing stale can be taken for an answer."""
         arena = self._arena("out", capacity_bytes)
         words = arena.bytes[: arena.size_bytes // 8 * 8].view(torch.int64)
         words.fill_(secrets.randbits(62))
@@ -77,7 +77,7 @@ class Desk:
     def pick_up(self, facts: list[OutputFact]) -> list[torch.Tensor]:
         """The judge's own copy of what lies in the mailbox now, shaped as the child says."""
         arena = self._arenas["out"]
-        placements, end = place([_blank(fact.shape, fact.dtype) for fact in facts], "dense")
+        placements, end = _mailbox([(fact.shape, fact.dtype) for fact in facts])
         if end > arena.size_bytes:
             raise CandidateFailure("rejected", "forged_message", "claims to have delivered more than fits")
         copies = [self._on_device(p.view(arena.bytes)).clone() for p in placements]
@@ -116,12 +116,12 @@ def _stored_shape(placement: Placement) -> tuple[int, ...]:
 
 def capacity_bytes(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> int:
     """Room for outputs of these forms."""
-    return place([_blank(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)], "dense")[1]
+    return _mailbox(list(zip(shapes, dtypes, strict=True)))[1]
 
 
-def _blank(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """A tensor of that form without memory; a form that cannot exist was made up by the child."""
+def _mailbox(forms: list[tuple[tuple[int, ...], str]]) -> tuple[list[Placement], int]:
+    """Places in the mailbox; a form that cannot exist was made up by the child."""
     try:
-        return torch.empty(shape, dtype=dtype_named(dtype), device="meta")
+        return place_densely([(shape, dtype_named(dtype)) for shape, dtype in forms])
     except (NotCarried, RuntimeError, OverflowError) as error:
-        raise CandidateFailure("rejected", "forged_message", f"claims an output {dtype} {shape}") from error
+        raise CandidateFailure("rejected", "forged_message", f"claims outputs {forms[:3]}") from error

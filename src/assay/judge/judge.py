@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from assay.build import BuildCache, build_key, find_toolchain, needs_build
+from assay.build import EXTENSION_NAME, BuildCache, build_key, find_toolchain, needs_build
 from assay.candidates import Candidate
 from assay.judge.cases import CaseEvidence, CaseRunner
 from assay.judge.decide import Evidence, decide
+from assay.judge.desk import capacity_bytes
 from assay.judge.environment import read_environment
 from assay.judge.policy import Policy
 from assay.judge.prepare import Prepared, PreparedCase, prepare
@@ -39,12 +40,15 @@ from assay.worker import Child, Pool
 from assay.worker.messages import decode_names
 
 ENOUGH_WRONG_CASES = 3
+LARGE_CALLS = 2
 
 
 class Judge:
     """Judges candidates on one device, one at a time."""
 
-    def __init__(self, device: str | None = None, policy: Policy | None = None, cache: Path | None = None) -> None:
+    def __init__(
+        self, device: str | None = None, policy: Policy | None = None, cache: Path | None = None
+    ) -> None:
         self.policy = policy or Policy()
         self.device = resolve_device(device)
         self._prepared: dict[str, Prepared] = {}
@@ -163,9 +167,8 @@ class _Judgement:
         with builds.locked(key):
             cached = builds.get(key)
             if cached is not None:
-                if cached.failure is not None:
-                    raise CandidateFailure("build_failed", *cached.failure)
-                return cached.artefact
+                cached.raise_failure()
+                return cached.artefact or b""
             try:
                 return self._with_child(lambda child: self._compile(child, key))
             except CandidateFailure as failure:
@@ -177,6 +180,8 @@ class _Judgement:
         head = {"candidate": to_plain(self._candidate), "toolchain": to_plain(self._judge._toolchain)}
         self._limit_s = self._policy.build_timeout_s
         reply = child.ask("build", head, timeout_s=self._limit_s)
+        if "user_error" in reply.head:
+            raise UserError(str(reply.head["user_error"]))
         kind, log = str(reply.head.get("kind")), str(reply.head.get("log"))
         self._judge._builds.put_success(key, kind, reply.payload, log, 0.0)
         return reply.payload
@@ -204,13 +209,26 @@ class _Judgement:
 
     def _load(self, child: Child, built: bytes) -> None:
         self._limit_s = self._policy.load_timeout_s
+        bare = needs_build(self._candidate)
         head = {
             "candidate": to_plain(self._candidate),
             "argument_names": list(self._problem.argument_names),
             "support_files": dict(self._problem.support_files),
-            "built_name": "built.cubin" if self._candidate.suffix == ".cu" else "built.so",
+            "built_name": _built_name(self._candidate) if bare else "",
         }
-        child.ask("load", head, payload=built, timeout_s=self._limit_s)
+        builds, key = self._judge._builds, build_key(self._candidate, self._judge._toolchain)
+        known = None if bare else builds.get(key)
+        if known is not None:
+            known.raise_failure()
+            built = known.artefact or b""
+        try:
+            reply = child.ask("load", head, payload=built, timeout_s=self._limit_s)
+        except CandidateFailure as failure:
+            if failure.code == "compile_error":
+                builds.put_failure(key, failure.code, failure.message, failure.detail)
+            raise
+        if reply.payload and known is None:
+            builds.put_success(key, "inline", reply.payload, "", 0.0)
 
     def _ask_facts(self, child: Child) -> None:
         patched = decode_names(child.ask("facts", timeout_s=self._limit_s).head.get("patched"))
@@ -220,6 +238,9 @@ class _Judgement:
 
     def _run_case(self, runner: CaseRunner, case: PreparedCase) -> None:
         calls = self._policy.nominal_calls if case.nominal else self._policy.other_calls
+        room = capacity_bytes(case.calibration.shapes, case.calibration.dtypes)
+        if room > self._policy.large_bytes:
+            calls = min(calls, LARGE_CALLS)
         try:
             evidence = runner.run(case.instance, case.calibration, calls)
         except CandidateFailure as failure:
@@ -232,10 +253,12 @@ class _Judgement:
     def _refused_or_raise(self, case: PreparedCase, failure: CandidateFailure) -> CaseEvidence:
         """A clean exception on a case the problem never declared is a refusal; anything else ends the run."""
         spec = case.instance.case
-        refusal = failure.code in ("raised", "construct_failed")
+        refusal = failure.code in ("raised", "construct_failed", "compile_error")
         result = CaseResult(
             name=spec.name,
-            outcome="refused" if spec.derived and refusal else failure.status.replace("build_failed", "crashed"),
+            outcome="refused"
+            if spec.derived and refusal
+            else failure.status.replace("build_failed", "crashed"),
             hidden=spec.hidden,
             derived=spec.derived,
             sizes=dict(spec.sizes),
@@ -248,13 +271,19 @@ class _Judgement:
         if result.outcome != "refused":
             self._cases.append(result)
             raise failure
-        note = Finding("refused_case", f"refuses a size or layout the problem allows: {failure.message}", False, spec.name)
+        text = f"refuses a size or layout the problem allows: {failure.message}"
+        note = Finding("refused_case", text, False, spec.name)
         return CaseEvidence(result, [note])
 
 
 def _check_entry(problem: Problem, candidate: Candidate) -> None:
     if (problem.entry == "custom_kernel") != (candidate.entry == "custom_kernel"):
         raise UserError(f"{problem.name} wants {problem.entry}; {candidate.name} defines {candidate.entry}")
+
+
+def _built_name(candidate: Candidate) -> str:
+    is_cubin = candidate.suffix == ".cu" and candidate.entry == "launch"
+    return "built.cubin" if is_cubin else EXTENSION_NAME + ".so"
 
 
 def _record(candidate: Candidate) -> CandidateRecord:
@@ -310,8 +339,9 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
         seconds[phase] = round(seconds.get(phase, 0.0) + time.monotonic() - start, 4)
 
 
-def evaluate(problem: Problem, candidate: Candidate, policy: Policy | None = None, device: str | None = None) -> Verdict:
+def evaluate(
+    problem: Problem, candidate: Candidate, policy: Policy | None = None, device: str | None = None
+) -> Verdict:
     """Judge one candidate with a judge of its own; keep a `Judge` to judge many."""
     with Judge(device, policy) as judge:
         return judge.evaluate(problem, candidate)
-

@@ -13,6 +13,8 @@ class Policy:
     """Verified calls at the size the problem is scored at, each on fresh contents and fresh weights."""
     other_calls: int = 2
     """Verified calls on every other case."""
+    large_bytes: int = 2 << 30
+    """A case whose outputs take more than this gets two calls, not more."""
     derive_hidden: bool = True
     """Invent hidden cases beside those the problem declares."""
     require_full_sandbox: bool = False
@@ -22,7 +24,8 @@ class Policy:
     allow_tf32: bool = False
     """Accept TF32 in float32 products even if the problem does not declare it."""
     build_timeout_s: float = 300.0
-    load_timeout_s: float = 120.0
+    load_timeout_s: float = 300.0
+    """Importing may compile: a torch extension takes a minute."""
     call_timeout_s: float = 60.0
     """A first call may compile; this is per call."""
     memory_bytes: int = 8 << 30

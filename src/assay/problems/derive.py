@@ -26,6 +26,7 @@ from assay.problems.trials import REFUSALS, Trials, size_bytes
 
 MOST_CASES = 8
 _MOST_CONFIRMATIONS = 32
+_MOST_HALVINGS = 3
 _FLOPS_LIMIT = 40_000_000_000
 _LAYOUTS = ("strided", "offset", "transposed")
 _UNEVEN = ("row_scaled", "mixture")
@@ -45,11 +46,7 @@ class _Deriver:
         self._found: list[Case] = []
 
     def run(self) -> tuple[Case, ...]:
-        base = self._search.shrunk()
-        if base is not None:
-            # Counted, not timed, so that the choice repeats: about two seconds of one core in all.
-            flops = self._trials.flops(self._search.sizes(base))
-            self._trials.confirmations_left = min(_MOST_CONFIRMATIONS, _FLOPS_LIMIT // max(flops, 1))
+        base = self._affordable(self._search.shrunk())
         drawn = None if base is None else self._trials.confirmed(self._case("base", base))
         if base is None or drawn is None:
             return ()
@@ -57,6 +54,19 @@ class _Deriver:
         self._layouts = tuple(name for name in _LAYOUTS if self._accepts(self._case("base", base, name)))
         self._choose(base)
         return tuple(self._found[:MOST_CASES])
+
+    def _affordable(self, setting: Setting | None) -> Setting | None:
+        """Smaller still where a call costs too much, and a bound on how many calls are made on the CPU."""
+        if setting is None:
+            return None
+        for _ in range(_MOST_HALVINGS):
+            # Counted, not timed, so that the choice repeats: a few seconds of one core at the very most.
+            flops = self._trials.flops(self._search.sizes(setting))
+            self._trials.confirmations_left = min(_MOST_CONFIRMATIONS, _FLOPS_LIMIT // max(flops, 1))
+            if self._trials.confirmations_left >= 2 * MOST_CASES:
+                break
+            setting = self._search.halved(setting)
+        return setting
 
     def _choose(self, base: Setting) -> None:
         rng = self._rng

@@ -1,10 +1,14 @@
-"""Lay the same values out differently in memory: strided, offset, transposed.
+"""The same values laid out differently in memory: strided, offset, transposed.
 
-Problems use it to see whether the reference itself accepts a layout; workers may lay inputs out with it.
-Not covered: overlapping or negative strides, and storage shared between inputs.
+`arrange` says how in plain numbers; the judge lays inputs out for candidates by it, and `lay_out` makes a
+tensor by it to see whether the reference itself accepts a layout. Not covered: overlapping or negative
+strides, and storage shared between inputs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -12,26 +16,51 @@ from assay.problems.problem import LAYOUTS
 from assay.records.errors import UserError
 
 
-def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """A tensor equal to `tensor` in the named layout; a layout that needs more dimensions changes nothing."""
+class Arrangement(NamedTuple):
+    """Strides, and the elements left free before the first one."""
+
+    strides: tuple[int, ...]
+    lead: int
+
+
+def arrange(tensor: torch.Tensor, layout: str) -> Arrangement:
+    """How a tensor's values lie under a layout; one that needs more dimensions changes nothing."""
+    shape = tuple(tensor.shape)
+    dense = dense_strides(shape)
     if layout not in LAYOUTS:
         raise UserError(f"unknown layout '{layout}': use one of {', '.join(LAYOUTS)}")
-    if layout == "strided" and tensor.dim() >= 1:
-        return _strided(tensor)
-    if layout == "offset" and tensor.dim() >= 1:
-        storage = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
+    if layout == "strided" and shape:
+        # Every other element of a wider buffer; the odd padding keeps rows from merging into one long row.
+        rows = dense_strides((*shape[:-1], 2 * shape[-1] + 3))
+        return Arrangement((*rows[:-1], 2), 0)
+    if layout == "offset" and shape:
         # One element in: the pointer loses the alignment that vector loads need.
-        return storage[1:].view(tensor.shape).copy_(tensor)
-    if layout == "transposed" and tensor.dim() >= 2:
-        return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
-    return tensor
+        return Arrangement(dense, 1)
+    if layout == "transposed" and len(shape) >= 2:
+        swapped = dense_strides((*shape[:-2], shape[-1], shape[-2]))
+        return Arrangement((*swapped[:-2], swapped[-1], swapped[-2]), 0)
+    return Arrangement(tuple(tensor.stride()), 0)
 
 
-def _strided(tensor: torch.Tensor) -> torch.Tensor:
-    """Every other element of a wider buffer; the odd padding keeps rows from merging into one long row."""
-    width = tensor.shape[-1]
-    buffer = torch.zeros((*tensor.shape[:-1], 2 * width + 3), dtype=tensor.dtype, device=tensor.device)
-    if buffer.is_floating_point() and buffer.element_size() > 1:
-        # The gaps are NaN so that a kernel which ignores strides cannot come out nearly right.
-        buffer.fill_(float("nan"))
-    return buffer[..., : 2 * width : 2].copy_(tensor)
+def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """A tensor equal to `tensor` in the named layout."""
+    if layout == "given":
+        return tensor
+    strides, lead = arrange(tensor, layout)
+    storage = tensor.new_zeros(lead + span(tensor.shape, strides))
+    return storage.as_strided(tensor.shape, strides, lead).copy_(tensor)
+
+
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last one addressed."""
+    if any(n == 0 for n in shape):
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))

@@ -102,6 +102,15 @@ class SizeSearch:
             setting = self._shrunk_at_once(_AT_ONCE_EQUAL)
         return None if setting is None else self._shrink_to_target(setting)
 
+    def halved(self, setting: Mapping[Knob, int]) -> Setting:
+        """Every input size halved where the reference accepts it."""
+        smaller = dict(setting)
+        for group in self.groups:
+            move = dict.fromkeys(group, smaller[group[0]] // 2)
+            if smaller[group[0]] >= 4 and self.legal({**smaller, **move}):
+                smaller.update(move)
+        return smaller
+
     def awkward(
         self, base: Mapping[Knob, int], choices: Callable[[int], Sequence[int]], rng: random.Random
     ) -> Setting | None:

@@ -65,7 +65,7 @@ class ModuleSource:
         )
 
     def linked_items(self) -> dict[str, dict[int, str]]:
-        """For tuples of integers and plain names, such as (batch, 3, 224): which item names which constant."""
+        """For tuples such as (batch, 3, 224): which item names which constant."""
         found: dict[str, dict[int, str]] = {}
         for name, value in self.constants.items():
             items = value.elts if isinstance(value, ast.Tuple) else []

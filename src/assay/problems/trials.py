@@ -61,7 +61,7 @@ class Trials:
 
     @cached_property
     def works_on_meta(self) -> bool:
-        """Whether the meta device can run the reference at all: asked of the nominal sizes, which are legal."""
+        """Whether the meta device can run the reference at all."""
         return any(self._legal.values()) or self._legal_on_meta({})
 
     def sizes(self, changed: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,13 +118,11 @@ def _decode_union(options: tuple[Any, ...], plain: Any, path: str) -> Any:
 
 
 def _decode_scalar(hint: Any, plain: Any, path: str) -> Any:
-    if hint is float:
-        if isinstance(plain, str) and plain in _SPECIAL:
-            return _SPECIAL[plain]
-        if isinstance(plain, (int, float)) and not isinstance(plain, bool):
-            return float(plain)
-    elif hint is int and isinstance(plain, int) and not isinstance(plain, bool):
-        return plain
-    elif hint in (str, bool) and isinstance(plain, hint):
+    if hint is float and isinstance(plain, str) and plain in _SPECIAL:
+        return _SPECIAL[plain]
+    if hint is float and isinstance(plain, (int, float)) and not isinstance(plain, bool):
+        return float(plain)
+    # bool is an int to Python, but not to a reader of the record.
+    if hint in (int, str, bool) and type(plain) is hint:
         return plain
     raise UserError(f"{path}: expected {getattr(hint, '__name__', hint)}, got {type(plain).__name__}")

@@ -13,17 +13,15 @@ grid is skipped, as torch does for empty tensors.
 
 from __future__ import annotations
 
-import ast
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import torch
 
 from assay.candidates.candidate import Candidate
-from assay.candidates.launch import Assign, Invoke, LaunchPlan, parse_directives
+from assay.candidates.launch import Invoke, compile_plan, parse_directives
 from assay.candidates.signature import Parameter, parse_signature
 from assay.records.errors import CandidateFailure, UserError
 from assay.worker.entry import StateReport
@@ -97,7 +95,7 @@ class BareEntry:
         self._hooks: dict[str, Any] = {"__out": self._register_output}
         for index, (step, parameters) in enumerate(zip(invokes, signatures, strict=True)):
             self._hooks[f"__invoke_{index}"] = backend.bind(step.kernel, parameters, self._outputs)
-        self._code = _compile_plan(self._plan, str(path))
+        self._code = compile_plan(self._plan, str(path))
 
     def construct(
         self,
@@ -155,7 +153,7 @@ class BareEntry:
 
 
 def _contiguous(value: Any) -> Any:
-    """Bare kernels see packed inputs: so x.stride() is true of the pointer, and torch.empty_like(x) is packed."""
+    """Bare kernels see packed inputs: x.stride() is true of the pointer, torch.empty_like(x) is packed."""
     return value.detach().contiguous() if isinstance(value, torch.Tensor) else value
 
 
@@ -166,73 +164,81 @@ def _check_arity(step: Invoke, parameters: tuple[Parameter, ...]) -> None:
         raise CandidateFailure("build_failed", "arity", message, f"{step.kernel}({wanted})")
 
 
-def _compile_plan(plan: LaunchPlan, path: str) -> CodeType:
-    """One module: assignments, invocations and the result, in the order of the directives."""
-    body: list[ast.stmt] = []
-    count = 0
-    for step in plan.steps:
-        if isinstance(step, Assign):
-            value = _call("__out", [step.value]) if step.is_out else step.value
-            names: list[ast.expr] = [ast.Name(name, ast.Store()) for name in step.names]
-            target = names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())
-            body.append(_at(ast.Assign([target], value), step.line))
+class _Pointer:
+    """Checks one pointer argument. Messages are made on failure only: this is on the path that is timed."""
+
+    def __init__(self, kernel: str, parameter: Parameter, device: str, outputs: list[torch.Tensor]) -> None:
+        self._where = f"{kernel}({parameter.describe()})"
+        self._device = device
+        self._outputs = outputs
+        self._wanted = parameter.dtypes
+        # Older torch lacks some dtypes; those cannot arrive either.
+        self._dtypes = frozenset(getattr(torch, name) for name in parameter.dtypes if hasattr(torch, name))
+
+    def __call__(self, value: Any) -> torch.Tensor:
+        """The tensor to hand over: the value itself, or a contiguous copy of what is no output."""
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{self._where}: a tensor is needed, not a {type(value).__name__}")
+        if value.device.type != self._device:
+            raise TypeError(
+                f"{self._where}: the tensor is on {value.device}, the kernel runs on {self._device}"
+            )
+        if self._dtypes and value.dtype not in self._dtypes:
+            found = str(value.dtype).removeprefix("torch.")
+            raise TypeError(
+                f"{self._where}: the tensor is {found}, the pointer wants {' or '.join(self._wanted)}"
+            )
+        if value.is_contiguous():
+            return value
+        # Writes into a copy would be lost without a word.
+        storage = value.untyped_storage().data_ptr()
+        if any(storage == output.untyped_storage().data_ptr() for output in self._outputs):
+            raise ValueError(f"{self._where}: a non-contiguous view of an `out` tensor cannot be written")
+        return value.contiguous()
+
+
+class _Scalar:
+    """Checks one number."""
+
+    def __init__(self, kernel: str, parameter: Parameter) -> None:
+        self._where = f"{kernel}({parameter.describe()})"
+        self._is_float = parameter.scalar.startswith("float")
+        bits = ctypes.sizeof(_C_SCALARS[parameter.scalar]) * 8
+        if parameter.scalar == "bool":
+            self._low, self._high = 0, 1
+        elif parameter.scalar.startswith("u"):
+            self._low, self._high = 0, 2**bits - 1
         else:
-            zero = ast.Constant(0)
-            config = [step.grid or zero, step.block or zero, step.shared_bytes or zero]
-            body.append(_at(ast.Expr(_call(f"__invoke_{count}", [*config, *step.args])), step.line))
-            count += 1
-    body.append(_at(ast.Assign([ast.Name("__result", ast.Store())], plan.result), plan.result_line))
-    return compile(ast.Module(body, []), path, "exec")
+            self._low, self._high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def __call__(self, value: Any) -> int | float:
+        if not isinstance(value, int | float):
+            raise TypeError(
+                f"{self._where}: a number is needed, not a {type(value).__name__} (tensors: .item())"
+            )
+        if self._is_float:
+            return float(value)
+        if value % 1 != 0:  # also true of nan and inf
+            raise TypeError(f"{self._where}: {value} is not a whole number")
+        number = int(value)
+        # ctypes would wrap it silently, and the kernel would run with another size.
+        if not self._low <= number <= self._high:
+            raise OverflowError(f"{self._where}: {number} does not fit; use long long")
+        return number
 
 
-def _call(name: str, args: list[ast.expr]) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), args, [])
+def _checks(
+    kernel: str, parameters: tuple[Parameter, ...], device: str, outputs: list[torch.Tensor]
+) -> list[_Pointer | _Scalar]:
+    return [_Pointer(kernel, p, device, outputs) if p.is_pointer else _Scalar(kernel, p) for p in parameters]
 
 
-def _at(node: ast.stmt, line: int) -> ast.stmt:
-    for child in ast.walk(node):
-        if isinstance(child, ast.stmt | ast.expr | ast.keyword):
-            child.lineno = child.end_lineno = line
-            child.col_offset = child.end_col_offset = 0
-    return node
-
-
-def _pointer(
-    kernel: str, parameter: Parameter, value: Any, device: str, outputs: list[torch.Tensor]
-) -> torch.Tensor:
-    """The tensor to hand over: the value itself, or a contiguous copy of an input."""
-    where = f"{kernel}({parameter.describe()})"
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{where}: a tensor is needed, not a {type(value).__name__}")
-    if value.device.type != device:
-        raise TypeError(f"{where}: the tensor is on {value.device}, the kernel runs on {device}")
-    dtype = str(value.dtype).removeprefix("torch.")
-    if parameter.dtypes and dtype not in parameter.dtypes:
-        raise TypeError(f"{where}: the tensor is {dtype}, the pointer wants {' or '.join(parameter.dtypes)}")
-    if value.is_contiguous():
-        return value
-    # Writes into a copy would be lost without a word.
-    storage = value.untyped_storage().data_ptr()
-    if any(storage == output.untyped_storage().data_ptr() for output in outputs):
-        raise ValueError(
-            f"{where}: a non-contiguous view of an `out` tensor cannot be written; pass the whole tensor"
-        )
-    return value.contiguous()
-
-
-def _scalar(kernel: str, parameter: Parameter, value: Any) -> Any:
-    where = f"{kernel}({parameter.describe()})"
-    if isinstance(value, torch.Tensor) or not isinstance(value, int | float):
-        raise TypeError(f"{where}: a number is needed, not a {type(value).__name__} (tensors: .item())")
-    if parameter.scalar.startswith("float"):
-        return float(value)
-    if value != value or value in (float("inf"), float("-inf")) or int(value) != value:
-        raise TypeError(f"{where}: {value} is not a whole number")
-    number = int(value)
-    # ctypes would wrap it silently, and the kernel would run with another size.
-    if _C_SCALARS[parameter.scalar](number).value != number:
-        raise OverflowError(f"{where}: {number} does not fit; use long long")
-    return number
+def _checked(checks: list[_Pointer | _Scalar], args: tuple[Any, ...]) -> list[Any]:
+    """The arguments to pass; None for a pointer stays None, the null pointer."""
+    return [
+        None if value is None and isinstance(check, _Pointer) else check(value)
+        for check, value in zip(checks, args, strict=True)
+    ]
 
 
 class _Library:
@@ -258,19 +264,11 @@ class _Library:
             raise CandidateFailure("build_failed", "no_kernel", f"the library exports no {name}") from error
         function.restype = None
         function.argtypes = [ctypes.c_void_p if p.is_pointer else _C_SCALARS[p.scalar] for p in parameters]
+        checks = _checks(name, parameters, "cpu", outputs)
 
         def invoke(_grid: Any, _block: Any, _shared_bytes: Any, *args: Any) -> None:
-            held: list[torch.Tensor] = []  # copies have to outlive the call
-            values: list[Any] = []
-            for parameter, value in zip(parameters, args, strict=True):
-                if not parameter.is_pointer:
-                    values.append(_scalar(name, parameter, value))
-                elif value is None:
-                    values.append(None)
-                else:
-                    held.append(_pointer(name, parameter, value, "cpu", outputs))
-                    values.append(held[-1].data_ptr())
-            function(*values)
+            values = _checked(checks, args)  # holds copies until the call is over
+            function(*(v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values))
 
         return invoke
 
@@ -284,6 +282,12 @@ class _Cubin:
         self._kernels: list[_Kernel] = []
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
+            # Declared, so that plain ints convert: seven 32-bit sizes between the function and the stream.
+            self._cuda.cuLaunchKernel.argtypes = [
+                ctypes.c_void_p,
+                *[ctypes.c_uint] * 7,
+                *[ctypes.c_void_p] * 3,
+            ]
         except OSError as error:
             raise UserError(
                 "CUDA candidates need an NVIDIA driver (libcuda.so.1): use a machine with a GPU"
@@ -319,8 +323,7 @@ class _Kernel:
     ) -> None:
         self._cuda = cuda
         self._name = name
-        self._parameters = parameters
-        self._outputs = outputs
+        self._checks = _checks(name, parameters, "cuda", outputs)
         self._function = ctypes.c_void_p()
         self._slots = [ctypes.c_void_p() if p.is_pointer else _C_SCALARS[p.scalar]() for p in parameters]
         self._pointers = (ctypes.c_void_p * max(len(parameters), 1))(
@@ -333,17 +336,10 @@ class _Kernel:
 
     def __call__(self, grid: Any, block: Any, shared_bytes: Any, *args: Any) -> None:
         blocks, threads, shared = _three(grid), _three(block), int(shared_bytes)
-        held: list[
-            torch.Tensor
-        ] = []  # freed after the launch: torch's allocator reuses memory in stream order
-        for parameter, slot, value in zip(self._parameters, self._slots, args, strict=True):
-            if not parameter.is_pointer:
-                slot.value = _scalar(self._name, parameter, value)
-            elif value is None:
-                slot.value = None
-            else:
-                held.append(_pointer(self._name, parameter, value, "cuda", self._outputs))
-                slot.value = held[-1].data_ptr()
+        # Copies among the values are freed after the launch: torch's allocator reuses memory in stream order.
+        values = _checked(self._checks, args)
+        for slot, value in zip(self._slots, values, strict=True):
+            slot.value = value.data_ptr() if isinstance(value, torch.Tensor) else value
         if 0 in blocks:
             return
         if shared > self._shared_bytes:
@@ -351,9 +347,9 @@ class _Kernel:
             attribute = ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES)
             _check(self._cuda, "cuFuncSetAttribute", self._function, attribute, ctypes.c_int(shared))
             self._shared_bytes = shared
-        sizes = [ctypes.c_uint(n) for n in (*blocks, *threads, shared)]
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        stream = torch.cuda.current_stream().cuda_stream
         try:
+            sizes = (*blocks, *threads, shared)
             _check(self._cuda, "cuLaunchKernel", self._function, *sizes, stream, self._pointers, None)
         except DriverError as error:
             error.add_note(f"{self._name}<<<{blocks}, {threads}, {shared}>>>")

@@ -13,32 +13,32 @@ import ctypes
 import os
 import socket
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from assay.build import Toolchain, compile_candidate
+from assay.build import Toolchain, compile_candidate, diagnose_exception
 from assay.candidates import Candidate
+from assay.problems.values import NotCarried, dtype_name, dtype_named, flatten, unflatten
 from assay.records.codec import from_plain, to_plain
-from assay.records.errors import CandidateFailure
+from assay.records.errors import CandidateFailure, UserError
 from assay.records.layers import Layer
-from assay.sandbox import Plan, confine, furnish
+from assay.sandbox import Plan, furnish, restrict, seal
 from assay.worker import protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
 from assay.worker.entry import Entry, load_entry
-from assay.worker.placement import Placement, place
-from assay.problems.values import NotCarried, dtype_name, dtype_named, flatten, unflatten
+from assay.worker.inline_builds import InlineBuilds
+from assay.worker.placement import Placement, place_densely
 
 _M_PERTURB = -6
 _GRAD_MODES = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}
 _CUDA_FATAL = ("CUDA error", "device-side assert", "illegal memory access", "launch failure", "CUDA_ERROR")
 
 
-def main(
-    plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: int, output_fd: int
-) -> None:
+def main(plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: int, output_fd: int) -> None:
     """Become confined, say so, then serve the judge until it hangs up."""
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
@@ -48,11 +48,13 @@ def main(
     judge = socket.socket(fileno=control_fd)
     device = torch.device(config["device"])
     layers = layers + furnish(plan)
-    _set_environment(plan.scratch, config["environment"])
-    os.chdir(plan.scratch)
+    _set_environment(plan.scratch)
+    # The driver starts under the new user and Landlock, so that its threads are bound too; it may not be
+    # denied socket() while it starts, so the system-call filter comes last.
+    layers = layers + restrict(plan)
     if device.type == "cuda":
         _open_cuda(device)
-    layers = layers + confine(plan)
+    layers = layers + seal()
     sys.path[:] = [entry for entry in sys.path if entry not in config["hidden_paths"]]
     protocol.send(judge, {"ready": True, "layers": to_plain(layers)})
     session = Session(device, Path(plan.scratch))
@@ -65,7 +67,9 @@ def main(
         protocol.send(judge, reply, payload)
 
 
-def _set_environment(scratch: str, extra: dict[str, str]) -> None:
+def _set_environment(scratch: str) -> None:
+    """Home, temporary files and every cache into the private folder."""
+    owner = os.stat(scratch)
     for name, folder in (
         ("HOME", ""),
         ("TMPDIR", "tmp"),
@@ -77,15 +81,13 @@ def _set_environment(scratch: str, extra: dict[str, str]) -> None:
     ):
         path = os.path.join(scratch, folder)
         os.makedirs(path, exist_ok=True)
-        stat = os.stat(scratch)
-        if os.geteuid() == 0:
-            os.chown(path, stat.st_uid, stat.st_gid)
+        os.chown(path, owner.st_uid, owner.st_gid)
         os.environ[name] = path
-    os.environ.update({"USER": "candidate", "LOGNAME": "candidate", **extra})
+    tempfile.tempdir = None  # the zygote may have settled on the host's
+    os.environ.update({"USER": "candidate", "LOGNAME": "candidate"})
 
 
 def _open_cuda(device: torch.device) -> None:
-    """Make the context while still allowed to: the driver writes under /proc when it starts."""
     torch.cuda.set_device(device)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -103,15 +105,18 @@ def answer(session: Session, message: protocol.Message) -> tuple[dict[str, Any],
     except SystemExit as leaving:
         return _failure("crashed", "exited", f"the candidate called sys.exit({leaving.code!r})"), b""
     except Exception as error:  # noqa: BLE001 - the process edge: anything here is the candidate's doing
-        return _raised(error), b""
+        return _raised(error, session.source), b""
 
 
 def _failure(status: str, code: str, message: str, detail: str = "") -> dict[str, Any]:
     return {"failure": {"status": status, "code": code, "message": message[:2000], "detail": detail[-4000:]}}
 
 
-def _raised(error: Exception) -> dict[str, Any]:
+def _raised(error: Exception, source: str) -> dict[str, Any]:
     text = f"{type(error).__name__}: {error}"
+    found = diagnose_exception(error, source)
+    if type(error).__module__.startswith("triton."):
+        return _failure("build_failed", "compile_error", found.summary, found.render())
     if isinstance(error, torch.OutOfMemoryError):
         code = "device_memory"
     elif isinstance(error, MemoryError):
@@ -121,7 +126,8 @@ def _raised(error: Exception) -> dict[str, Any]:
     else:
         code = "raised"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "candidate" in f.filename]
-    return _failure("crashed", code, text, "".join(traceback.format_list(frames)))
+    detail = f"{found.hint}\n" if found.hint else ""
+    return _failure("crashed", code, text, detail + "".join(traceback.format_list(frames)))
 
 
 class Session:
@@ -136,6 +142,7 @@ class Session:
         self._staged: torch.Tensor | None = None
         self._views: dict[Placement, torch.Tensor] = {}
         self._watched = tripwires.snapshot()
+        self.source = ""
 
     def do_arena(self, message: protocol.Message) -> dict[str, Any]:
         arena = attach_arena(message.head["description"], message.fds, self._device)
@@ -148,22 +155,29 @@ class Session:
         toolchain = from_plain(Toolchain, message.head["toolchain"], "toolchain")
         folder = self._folder / "build"
         folder.mkdir()
-        built = compile_candidate(candidate, toolchain, folder)
+        try:
+            built = compile_candidate(candidate, toolchain, folder)
+        except UserError as error:  # a compiler is missing; no candidate code runs during a build
+            return {"ok": True, "user_error": str(error)}, b""
         reply = {"ok": True, "kind": built.kind, "seconds": built.seconds, "log": built.log[-4000:]}
         return reply, Path(built.path).read_bytes()
 
-    def do_load(self, message: protocol.Message) -> dict[str, Any]:
+    def do_load(self, message: protocol.Message) -> tuple[dict[str, Any], bytes]:
         head = message.head
         candidate = from_plain(Candidate, head["candidate"], "candidate")
         folder = self._folder / "work"
         folder.mkdir()
+        self.source = candidate.source
         built_path = None
-        if message.payload:
+        if head["built_name"]:
             built_path = str(folder / head["built_name"])
             Path(built_path).write_bytes(message.payload)
+        builds = InlineBuilds(folder / "inline")
+        builds.unpack(b"" if built_path else message.payload)
+        builds.install()
         names = tuple(head["argument_names"])
         self._entry = load_entry(candidate, built_path, names, head["support_files"], folder)
-        return {"ok": True}
+        return {"ok": True}, builds.pack()
 
     def do_construct(self, message: protocol.Message) -> dict[str, Any]:
         head = message.head
@@ -266,7 +280,8 @@ class Session:
 
     def _copy_out(self, leaves: list[torch.Tensor]) -> list[dict[str, Any]]:
         out = self._arenas["out"]
-        placements, end = place([t if _is_plain(t) else t.new_empty(0) for t in leaves], "dense")
+        forms = [(tuple(t.shape) if _is_plain(t) else (0,), t.dtype) for t in leaves]
+        placements, end = place_densely(forms)
         facts = []
         for leaf, placement in zip(leaves, placements, strict=True):
             plain = _is_plain(leaf)
@@ -275,7 +290,9 @@ class Session:
                     placement.view(out.bytes).copy_(leaf.detach())
             facts.append(
                 {
-                    "type": type(leaf).__name__ if plain else f"{type(leaf).__module__}.{type(leaf).__name__}",
+                    "type": type(leaf).__name__
+                    if plain
+                    else f"{type(leaf).__module__}.{type(leaf).__name__}",
                     "plain": plain,
                     "device": leaf.device.type,
                     "shape": list(leaf.shape),

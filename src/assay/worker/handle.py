@@ -59,7 +59,9 @@ class Child:
                 reply = self._wait("start", timeout_s)
                 self.layers = tuple(from_plain(Layer, plain, "layer") for plain in reply.head["layers"])
             except CandidateFailure as failure:
-                raise JudgeFault(f"the child did not start: {failure.message}\n{self.output_tail()}") from failure
+                raise JudgeFault(
+                    f"the child did not start: {failure.message}\n{self.output_tail()}"
+                ) from failure
         return self.layers
 
     def ask(
@@ -127,7 +129,9 @@ class Child:
         quota = any(layer.name == "scratch_quota" and layer.active for layer in self.layers)
         if self.layers and not quota and _folder_bytes(self._plan.scratch) > limits.scratch_bytes:
             self.kill()
-            raise CandidateFailure("crashed", "disk", f"wrote more than {limits.scratch_bytes >> 20} MiB of files")
+            raise CandidateFailure(
+                "crashed", "disk", f"wrote more than {limits.scratch_bytes >> 20} MiB of files"
+            )
 
     def _drain_output(self) -> None:
         chunk = os.read(self._output_fd, 1 << 16)
@@ -147,14 +151,18 @@ class Child:
         status = self._exit_status()
         self.kill()
         if status is None:
-            return CandidateFailure("crashed", "closed_channel", f"closed its channel to the judge during {op}")
+            return CandidateFailure(
+                "crashed", "closed_channel", f"closed its channel to the judge during {op}"
+            )
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
             code = "killed" if name == "SIGKILL" else "signal"
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             return CandidateFailure("crashed", code, f"died of {name} during {op}{hint}")
         code = os.WEXITSTATUS(status)
-        return CandidateFailure("crashed", "exited", f"exited with code {code} during {op}, without answering")
+        return CandidateFailure(
+            "crashed", "exited", f"exited with code {code} during {op}, without answering"
+        )
 
     def _exit_status(self) -> int | None:
         if not select.select([self._status_fd], [], [], 2.0)[0]:
@@ -168,7 +176,9 @@ class Child:
 
     def _broken_protocol(self) -> CandidateFailure:
         self.kill()
-        return CandidateFailure("rejected", "forged_message", "sent the judge something other than its answer")
+        return CandidateFailure(
+            "rejected", "forged_message", "sent the judge something other than its answer"
+        )
 
     def kill(self) -> None:
         """End the process and everything it started, then take back its folder."""

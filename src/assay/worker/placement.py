@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from assay.problems.layouts import arrange, span
 from assay.problems.values import NotCarried, dtype_name, dtype_named
 
 ALIGNMENT_BYTES = 512
@@ -53,46 +54,19 @@ class Placement:
         return run.view(dtype).as_strided(self.shape, self.strides)
 
 
-def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last one addressed."""
-    if any(n == 0 for n in shape):
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-
-
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
-
-
-def laid_out(tensor: torch.Tensor, layout: str) -> tuple[tuple[int, ...], int]:
-    """Strides and leading offset (in elements) of a tensor under a layout; "given" keeps its own strides."""
-    shape = tuple(tensor.shape)
-    dense = dense_strides(shape)
-    if layout == "given":
-        given = tuple(tensor.stride())
-        return (given if all(s >= 0 for s in given) else dense), 0
-    if layout == "offset":
-        return dense, 3
-    if layout == "strided" and shape:
-        return tuple(2 * s for s in dense), 0
-    if layout == "transposed" and len(shape) >= 2:
-        swapped = dense_strides((*shape[:-2], shape[-1], shape[-2]))
-        return (*swapped[:-2], swapped[-1], swapped[-2]), 0
-    return dense, 0
-
-
 def place(tensors: Sequence[torch.Tensor], layout: str, start_bytes: int = 0) -> tuple[list[Placement], int]:
     """Placements one behind the other, and the first free byte after them."""
     placements, cursor = [], start_bytes
     for tensor in tensors:
-        strides, lead = laid_out(tensor, layout)
+        strides, lead = arrange(tensor, layout)
         item = tensor.dtype.itemsize
         offset = cursor + lead * item
         placements.append(Placement(offset, tuple(tensor.shape), strides, dtype_name(tensor.dtype)))
         end = offset + span(tensor.shape, strides) * item
         cursor = -(-(end + 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     return placements, cursor
+
+
+def place_densely(forms: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[list[Placement], int]:
+    """Places for tensors of these forms in row-major order, as answers lie in the mailbox."""
+    return place([torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in forms], "given")

@@ -27,7 +27,10 @@ _KEPT_VARIABLES = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TZ"
 )  # fmt: skip
 _PACKAGE_ROOT = str(Path(assay.__file__).resolve().parent.parent)
-_START = "import sys; sys.path.insert(0, sys.argv[1]); from assay.worker.zygote import main; main(int(sys.argv[2]))"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from assay.worker.zygote import main; main(int(sys.argv[2]))"
+)
 
 
 class Pool:
@@ -73,6 +76,8 @@ class Pool:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        # Tools installed beside this interpreter, such as ninja, are there for candidates that compile.
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
         if self._device == "cpu":
             kept["TRITON_INTERPRET"] = "1"
         # Asking NVML instead of the runtime keeps CUDA untouched in the zygote.
@@ -114,7 +119,6 @@ class Pool:
         status_read, status_write = os.pipe()
         config: dict[str, Any] = {
             "device": self._device,
-            "environment": {},
             "hidden_paths": [_PACKAGE_ROOT],
         }
         head = {"op": "fork", "plan": to_plain(plan), "config": config}

@@ -10,6 +10,7 @@ Not covered: what the child does; limits over time (the judge's watchdog).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -28,7 +29,13 @@ PRELOADED = (
     "triton.experimental.gluon", "triton.experimental.gluon.language",
     "assay.worker.child", "assay.worker.bare",
 )  # fmt: skip
-OPTIONAL = ("numpy", "triton", "triton.language", "triton.experimental.gluon", "triton.experimental.gluon.language")
+OPTIONAL = (
+    "numpy",
+    "triton",
+    "triton.language",
+    "triton.experimental.gluon",
+    "triton.experimental.gluon.language",
+)
 
 
 def main(control_fd: int) -> None:
@@ -94,8 +101,6 @@ def _be_outer(
     for fd in (pid_fd, control_fd, output_fd):
         os.close(fd)
     _, status = os.waitpid(inner, 0)
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the judge may have stopped listening to this child
         os.write(status_fd, str(status).encode())
-    except BrokenPipeError:
-        pass  # the judge has already stopped listening to this child
     os._exit(0)

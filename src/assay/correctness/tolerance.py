@@ -1,0 +1,248 @@
+"""One floating-point output against its oracle: what honest variants differ by, and is a result inside?
+
+Two tests, both for every element (the factors are the constants below):
+
+  element  |got - oracle| <= 4 ulp + 12 x (honest error of its tile) + its own sensitivity to rounding
+  tile     rms(got - oracle) <= 3 x (honest rms error of that tile)
+
+The element test is moderate and catches anything local; the tile test is tight and catches a lower precision
+or a cluster of small errors. A tile is a short run of neighbouring elements, so rows of different magnitude
+do not lend each other tolerance. NaN and infinities must stand where the oracle has them.
+
+Works block by block with few passes, because outputs have gigabytes. Not covered: integers (yardstick.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from assay.records.verdict import Mismatch
+
+ULP_FACTOR = 4.0
+TILE_TO_ELEMENT = 12.0
+TILE_FACTOR = 3.0
+JUMP_FACTOR = 64.0
+"""A sensitivity this many times the rest of the tolerance is a rounding step, not a rounding error."""
+BLOCK_ELEMENTS = 1 << 26
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of one comparison."""
+
+    ok: bool
+    worst_ratio: float
+    wrong_elements: int
+    elements: int
+    message: str
+    mismatches: tuple[Mismatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A run of whole tiles: where its elements and its tiles lie."""
+
+    elements: slice
+    tiles: slice
+
+
+class FloatTolerance:
+    """The tolerance of one output; it only grows as honest variants are learned."""
+
+    def __init__(self, oracle: torch.Tensor, dtype: torch.dtype, output: int, floor: float) -> None:
+        """Args:
+        dtype: what the specification delivers, whose rounding unit counts.
+        floor: multiplies the rounding unit where the oracle itself is rounded.
+        """
+        self._shape = oracle.shape
+        self._oracle = oracle.flatten()
+        self._info = torch.finfo(dtype)
+        self._dtype = dtype
+        self._output = output
+        self._tile = tile_length(oracle.shape)
+        count = -(-oracle.numel() // self._tile)
+        self._unit = torch.zeros(count, dtype=torch.float64, device=oracle.device)
+        self._honest_rms = torch.zeros_like(self._unit)
+        self._sensitivity: torch.Tensor | None = None
+        self._loose: torch.Tensor | None = None
+        for span in self._spans():
+            size = _tile_rms(self._finite(self._oracle[span.elements]), self._tile)
+            self._unit[span.tiles] = floor * self._info.eps * size
+
+    def learn(self, variant: torch.Tensor) -> None:
+        """Take in an honest result: its errors per tile, and where it is not finite but the oracle is."""
+        flat = variant.flatten()
+        for span in self._spans():
+            o = self._oracle[span.elements]
+            error = flat[span.elements].double() - o
+            rms = _tile_rms(error, self._tile)
+            if not torch.isfinite(rms).all():
+                strange = ~torch.isfinite(error) & torch.isfinite(o)
+                if self._loose is None:
+                    self._loose = torch.zeros_like(self._oracle, dtype=torch.bool)
+                self._loose[span.elements] |= strange
+                rms = _tile_rms(error.nan_to_num(0.0, 0.0, 0.0), self._tile)
+            self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)
+
+    def learn_sensitivity(self, variant: torch.Tensor) -> None:
+        """Take in a widely disturbed result: each element's own deviation, whole steps at near-ties too."""
+        if self._sensitivity is None:
+            self._sensitivity = torch.zeros_like(self._oracle, dtype=torch.float32)
+        flat = variant.flatten()
+        for span in self._spans():
+            deviation = (flat[span.elements].double() - self._oracle[span.elements]).abs_()
+            deviation = deviation.nan_to_num_(0.0, 0.0, 0.0).float()
+            part = self._sensitivity[span.elements]
+            torch.maximum(part, deviation, out=part)
+
+    def compare(self, got: torch.Tensor, slack: float) -> Report:
+        """Every element of a result of the right form."""
+        flat = got.flatten()
+        worst, wrong, coarse, shown = 0.0, 0, 0, []
+        for span in self._spans():
+            o, g = self._oracle[span.elements], flat[span.elements].double()
+            ratio, special = self._quick(span, o, g, slack)
+            if ratio <= 1.0 and special is None:
+                worst = max(worst, ratio)
+                continue
+            bad, bad_tiles, ratio, limit = self._thorough(span, o, g, slack)
+            worst = max(worst, ratio)
+            wrong += int(bad.sum())
+            coarse += int(bad_tiles.sum())
+            suspects = bad if bad.any() else self._spread(bad_tiles, o.numel())
+            shown += self._mismatches(suspects, span, o, g, limit, SHOWN - len(shown))
+        message = self._message(wrong, coarse)
+        count = self._oracle.numel()
+        return Report(not message, worst, wrong, count, message, tuple(shown) if message else ())
+
+    def _quick(
+        self, span: _Span, o: torch.Tensor, g: torch.Tensor, slack: float
+    ) -> tuple[float, torch.Tensor | None]:
+        """Both tests in few passes; the second value is set where a non-finite number needs a closer look."""
+        error = (g - o).abs_()
+        tile_ratio = _tile_rms(error, self._tile) / self._tile_limit(span, slack)
+        if not torch.isfinite(tile_ratio).all():
+            return math.inf, tile_ratio
+        if self._sensitivity is not None:
+            return math.inf, None
+        error.sub_(o.abs(), alpha=ULP_FACTOR * self._info.eps * slack)
+        element_ratio = _tile_max(error, self._tile) / (slack * self._element_allowance(span))
+        return max(_largest(tile_ratio), _largest(element_ratio)), None
+
+    def _thorough(
+        self, span: _Span, o: torch.Tensor, g: torch.Tensor, slack: float
+    ) -> tuple[torch.Tensor, torch.Tensor, float, torch.Tensor]:
+        """Wrong elements, wrong tiles, the worst ratio, and each element's limit."""
+        rounded = o.to(self._dtype).double()
+        special = ~torch.isfinite(rounded)
+        same = torch.where(torch.isnan(rounded), torch.isnan(g), g == rounded)
+        error = torch.where(special, 0.0, (g - o).abs_())
+        limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()
+        limit += self._spread(self._element_allowance(span), o.numel())
+        jumps = torch.zeros_like(special)
+        if self._sensitivity is not None:
+            sensitivity = self._sensitivity[span.elements].double()
+            jumps = sensitivity > JUMP_FACTOR * limit
+            limit += sensitivity
+        limit *= slack
+        bad = torch.where(special, ~same, ~(error <= limit))
+        if self._loose is not None:
+            excused = self._loose[span.elements] & ~torch.isfinite(g)
+            bad &= ~excused
+            jumps |= excused
+        # Near-ties flip by whole steps; they are held by the element test alone.
+        calm = torch.where(jumps, 0.0, error).nan_to_num_(math.inf, math.inf)
+        tile_ratio = _tile_rms(calm, self._tile) / self._tile_limit(span, slack)
+        element_ratio = torch.where(special | jumps, bad.double() * math.inf, error / limit).nan_to_num(
+            0.0, math.inf
+        )
+        element_ratio = torch.where(bad, element_ratio.clamp(min=1.0), element_ratio.clamp(max=1.0))
+        return bad, tile_ratio > 1, max(_largest(tile_ratio), _largest(element_ratio)), limit
+
+    def _allowance(self, span: _Span) -> torch.Tensor:
+        """Honest rms error per tile; small tiles get more of the rounding unit, being a poorer sample."""
+        share = 0.5 + 8 / math.sqrt(self._tile)
+        return self._honest_rms[span.tiles] + share * self._unit[span.tiles]
+
+    def _tile_limit(self, span: _Span, slack: float) -> torch.Tensor:
+        return slack * (TILE_FACTOR * self._allowance(span) + self._info.smallest_normal)
+
+    def _element_allowance(self, span: _Span) -> torch.Tensor:
+        return TILE_TO_ELEMENT * self._allowance(span) + self._info.smallest_normal
+
+    def _finite(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.nan_to_num(values, 0.0, 0.0, 0.0)
+
+    def _spread(self, per_tile: torch.Tensor, count: int) -> torch.Tensor:
+        return per_tile.repeat_interleave(self._tile)[:count]
+
+    def _spans(self) -> Iterator[_Span]:
+        per_span = max(1, BLOCK_ELEMENTS // self._tile)
+        total, count = self._oracle.numel(), -(-self._oracle.numel() // self._tile)
+        for first in range(0, count, per_span):
+            last = min(first + per_span, count)
+            yield _Span(slice(first * self._tile, min(last * self._tile, total)), slice(first, last))
+
+    def _mismatches(
+        self,
+        suspects: torch.Tensor,
+        span: _Span,
+        expected: torch.Tensor,
+        got: torch.Tensor,
+        limit: torch.Tensor,
+        room: int,
+    ) -> list[Mismatch]:
+        found = []
+        for at in torch.nonzero(suspects).flatten()[: max(room, 0)].tolist():
+            index = unravel(span.elements.start + at, self._shape)
+            values = (float(expected[at]), float(got[at]), float(limit[at]))
+            found.append(Mismatch(self._output, index, *values))
+        return found
+
+    def _message(self, wrong: int, coarse: int) -> str:
+        if wrong:
+            return f"{wrong} of {self._oracle.numel()} elements are outside tolerance"
+        if coarse:
+            return f"{coarse} runs of {self._tile} elements are less precise than any honest implementation"
+        return ""
+
+
+def tile_length(shape: torch.Size) -> int:
+    """Whole rows where they are neither tiny nor huge."""
+    last = shape[-1] if shape else 1
+    length = last if 64 <= last <= 1024 else (1024 if last > 1024 else 256)
+    return max(1, min(length, math.prod(shape)))
+
+
+def unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
+    index = []
+    for size in reversed(shape):
+        index.append(position % size)
+        position //= size
+    return tuple(reversed(index))
+
+
+def _tile_rms(values: torch.Tensor, tile: int) -> torch.Tensor:
+    """Root mean square of each tile; the last one counts only the elements it has."""
+    whole = values.numel() // tile * tile
+    rms = torch.linalg.vector_norm(values[:whole].reshape(-1, tile), dim=-1) / math.sqrt(tile)
+    rest = values[whole:]
+    if not rest.numel():
+        return rms
+    return torch.cat([rms, (torch.linalg.vector_norm(rest) / math.sqrt(rest.numel())).reshape(1)])
+
+
+def _tile_max(values: torch.Tensor, tile: int) -> torch.Tensor:
+    whole = values.numel() // tile * tile
+    largest = values[:whole].reshape(-1, tile).amax(-1) if whole else values.new_empty(0)
+    rest = values[whole:]
+    return torch.cat([largest, rest.amax().reshape(1)]) if rest.numel() else largest
+
+
+def _largest(values: torch.Tensor) -> float:
+    return float(values.max()) if values.numel() else 0.0

@@ -1,0 +1,18 @@
+"""Shared by all tests: where candidates run, and the corpora that the GPU tests use as well."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# tests/gpu runs the same walks as tests/hostile and tests/exploits, on another device.
+for _folder in ("hostile", "exploits"):
+    sys.path.insert(0, str(Path(__file__).parent / _folder))
+
+
+@pytest.fixture(scope="module")
+def device() -> str:
+    """The device candidates are judged on; tests/gpu overrides it."""
+    return "cpu"

@@ -1,0 +1,24 @@
+"""Claims a dtype narrower than a byte."""
+# expect: wrong rejected
+
+import sys
+
+import torch
+
+child = sys.modules["assay.worker.child"]
+honest = child.answer
+
+
+def forged(session, message):
+    reply, payload = honest(session, message)
+    if message.head["op"] == "call":
+        reply["tensors"][0].update(dtype="uint4", shape=[8])
+    return reply, payload
+
+
+child.answer = forged
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0

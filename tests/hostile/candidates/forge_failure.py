@@ -1,0 +1,24 @@
+"""Claims to have failed with the status `passed`."""
+# expect: crashed
+
+import sys
+
+import torch
+
+child = sys.modules["assay.worker.child"]
+honest = child.answer
+
+
+def forged(session, message):
+    reply, payload = honest(session, message)
+    if message.head["op"] == "call":
+        reply = {"failure": {"status": "passed", "code": ["x"], "message": {"a": 1}}}
+    return reply, payload
+
+
+child.answer = forged
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0

@@ -1,0 +1,24 @@
+"""Puts an integer that no tensor holds beside the output."""
+# expect: rejected wrong
+
+import sys
+
+import torch
+
+child = sys.modules["assay.worker.child"]
+honest = child.answer
+
+
+def forged(session, message):
+    reply, payload = honest(session, message)
+    if message.head["op"] == "call":
+        reply["outputs"] = {"list": [reply["outputs"], 10**100]}
+    return reply, payload
+
+
+child.answer = forged
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0

@@ -1,0 +1,25 @@
+"""Claims success by a number that equals True."""
+# expect: rejected
+# finding: forged_message
+
+import sys
+
+import torch
+
+child = sys.modules["assay.worker.child"]
+honest = child.answer
+
+
+def forged(session, message):
+    reply, payload = honest(session, message)
+    if message.head["op"] == "call":
+        reply["ok"] = 1
+    return reply, payload
+
+
+child.answer = forged
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0

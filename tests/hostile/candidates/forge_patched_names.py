@@ -1,0 +1,25 @@
+"""Answers the question for patched names with a tree."""
+# expect: rejected
+# finding: forged_message
+
+import sys
+
+import torch
+
+child = sys.modules["assay.worker.child"]
+honest = child.answer
+
+
+def forged(session, message):
+    reply, payload = honest(session, message)
+    if message.head["op"] == "facts":
+        reply["patched"] = [{"torch": 1}]
+    return reply, payload
+
+
+child.answer = forged
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0

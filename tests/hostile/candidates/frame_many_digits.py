@@ -1,0 +1,25 @@
+"""Sends an integer of a million digits."""
+# expect: rejected
+# finding: forged_message
+
+import sys
+
+import torch
+
+child = sys.modules["assay.worker.child"]
+honest = child.protocol.send
+
+
+def forged(sock, head, payload=b"", fds=()):
+    if "outputs" not in head:
+        return honest(sock, head, payload, fds)
+    text = b'{"ok": true, "outputs": ' + b"9" * 1_000_000 + b"}"
+    return sock.sendall(len(text).to_bytes(4, "big") + bytes(4) + text)
+
+
+child.protocol.send = forged
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0

@@ -1,0 +1,9 @@
+"""Never finishes its import."""
+# expect: timed_out
+
+import time
+
+while True:
+    time.sleep(1)
+
+ModelNew = None

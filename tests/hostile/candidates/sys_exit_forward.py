@@ -1,0 +1,11 @@
+"""sys.exit(0) in forward."""
+# expect: crashed
+
+import sys
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        sys.exit(0)
