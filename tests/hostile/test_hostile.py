@@ -7,8 +7,7 @@ The candidates say in their headers what they do and what they must get. A breac
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hostile_walk import (
@@ -19,42 +18,71 @@ from hostile_walk import (
     Expectation,
     candidates_in,
     marks_left,
-    sandbox_processes,
+    processes_of,
 )
 
 from assay.candidates import candidate_from_source, read_candidate
 from assay.judge import Judge
 from assay.problems import load_problem
+from assay.sandbox import unused_uid
 
-KNOWN_BUGS: dict[str, str] = {}
+_UNCAUGHT = "the judge raises instead of judging: "
+KNOWN_BUGS: dict[str, str] = {
+    "eat_memory_unmapped.py": "memory that no process maps is nobody's: the watchdog sums resident sets only",
+    "forge_bit_dtype.py": _UNCAUGHT + "NotImplementedError in Desk.pick_up (clone of uint4)",
+    "forge_device.py": _UNCAUGHT + "RuntimeError in values._leaf (torch.device of a made-up string)",
+    "forge_dtype.py": _UNCAUGHT + "RuntimeError in Desk.pick_up (clone of quint8)",
+    "forge_endless_integer.py": _UNCAUGHT + "TypeError in place_densely (a size beyond 64 bits)",
+    "forge_huge_text.py": "text from the child enters the verdict unclipped: 8 MB of findings",
+    "forge_integer_output.py": _UNCAUGHT + "ValueError in tensors_of (an integer beyond 64 bits)",
+    "read_judge.py": "linecache of the zygote still holds the source of zygote.py after the fork",
+}
 
 
 @pytest.fixture(scope="module")
-def judge(device: str) -> Iterator[Judge]:
+def uids() -> Iterator[set[int]]:
+    """The users that this module's runs were given; None where there is only one's own."""
+    given: set[int] = set()
+
+    def recorded() -> int | None:
+        uid = unused_uid()
+        given.update([] if uid is None else [uid])
+        return uid
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.worker.pool.unused_uid", recorded)
+        yield given
+
+
+@pytest.fixture(scope="module")
+def judge(device: str, uids: set[int]) -> Iterator[Judge]:
     with Judge(device, SMALL_LIMITS) as judge:
         judge.prepare(load_problem(PROBLEM))
         yield judge
+    assert processes_of(uids) == {}
+    assert marks_left() == []
 
 
 @pytest.fixture(autouse=True)
-def judge_survives(judge: Judge) -> Iterator[None]:
+def judge_survives(judge: Judge, uids: set[int]) -> Iterator[None]:
     """After each candidate the same judge passes a healthy one, and only its spare child is left."""
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = len(os.listdir("/proc/self/fd"))
     yield
     verdict = judge.evaluate(load_problem(PROBLEM), candidate_from_source(HEALTHY, "healthy", ".py"))
     assert verdict.status == "passed", verdict
-    deadline = time.monotonic() + 5
-    while len(left := sandbox_processes()) > 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    left = processes_of(uids)
     assert len(left) <= 1, left
     assert marks_left() == []
-    assert len(os.listdir("/proc/self/fd")) <= len(before) + 4
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
 
 
-@pytest.mark.parametrize("hostile", candidates_in(CANDIDATES, KNOWN_BUGS))
-def test_hostile_candidate_gets_its_verdict(judge: Judge, device: str, hostile: Expectation) -> None:
+@pytest.mark.parametrize("hostile", candidates_in(CANDIDATES))
+def test_hostile_candidate_gets_its_verdict(
+    judge: Judge, device: str, hostile: Expectation, known_bug: Callable[[str | None], None]
+) -> None:
     if device not in hostile.devices:
         pytest.skip(f"not for {device}")
+    known_bug(KNOWN_BUGS.get(hostile.path.name))
     verdict = judge.evaluate(load_problem(PROBLEM), read_candidate(hostile.path))
     assert verdict.status in hostile.statuses, (verdict.findings, verdict.output_tail)
     if hostile.finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from pathlib import Path
 
 import click
@@ -16,8 +17,13 @@ from assay.records import Verdict, to_json
 @click.argument("candidate", type=click.Path())
 @click.option("--device", help="cpu, cuda or cuda:N. Default: the GPU if there is one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record alone, as one JSON object.")
+@click.option("--keep", is_flag=True, help="Keep problem and candidate beside the record, to judge again.")
 @click.option(
-    "--keep", type=click.Path(file_okay=False), help="Folder for the record. Default: .assay/records"
+    "--records",
+    type=click.Path(file_okay=False),
+    default=".assay/records",
+    show_default=True,
+    help="Where records go.",
 )
 @click.option(
     "--require-sandbox",
@@ -36,7 +42,8 @@ def check(
     candidate: str,
     device: str | None,
     as_json: bool,
-    keep: str | None,
+    keep: bool,
+    records: str,
     require_sandbox: str,
     allow_flawed: bool,
     allow_tf32: bool,
@@ -62,7 +69,9 @@ def check(
     specification = load_problem(problem)
     with Judge(device, policy) as judge:
         verdict = judge.evaluate(specification, source)
-    path = write_record(verdict, Path(keep or ".assay/records"))
+    path = write_record(verdict, Path(records))
+    if keep:
+        keep_sources(path, problem, candidate)
     if as_json:
         click.echo(to_json(verdict))
     else:
@@ -77,3 +86,14 @@ def write_record(verdict: Verdict, folder: Path) -> Path:
     path = folder / f"{stamp}-{verdict.candidate.digest[:8]}.json"
     path.write_text(to_json(verdict, indent=1) + "\n")
     return path
+
+
+def keep_sources(record: Path, problem: str, candidate: str) -> None:
+    """Copies beside the record, in a folder of the same name."""
+    folder = record.with_suffix("")
+    folder.mkdir()
+    shutil.copy(candidate, folder / f"candidate{Path(candidate).suffix}")
+    if Path(problem).is_dir():
+        shutil.copytree(problem, folder / "problem")
+    else:
+        shutil.copy(problem, folder / "problem.py")

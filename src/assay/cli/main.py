@@ -6,6 +6,7 @@ Exit codes: 0 passed, 1 not passed, 2 usage or judge fault.
 from __future__ import annotations
 
 import sys
+import traceback
 
 import click
 
@@ -38,6 +39,9 @@ def main() -> None:
         _fail(f"the judge failed, no verdict: {fault}")
     except AssayError as error:
         _fail(str(error))
+    except Exception:  # noqa: BLE001 - the process edge: a fault of ours must not read as "not passed"
+        traceback.print_exc()
+        _fail("the judge failed, no verdict: this is a bug, please report it with the lines above")
 
 
 def _fail(text: str) -> None:

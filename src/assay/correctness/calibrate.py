@@ -17,6 +17,7 @@ import torch
 
 from assay.correctness.mutants import PRECISION, REQUIRED, mutate
 from assay.correctness.reference import UNSUPPORTED, Reference, tensors_of
+from assay.correctness.tolerance import FloatTolerance
 from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
 from assay.problems import Instance, Precision
 from assay.problems.values import dtype_name, flatten, unflatten
@@ -24,6 +25,8 @@ from assay.problems.values import dtype_name, flatten, unflatten
 LARGE_BYTES = 1 << 29
 """Above this, mutants are held against a 16 times wider tolerance instead of one learned from many runs."""
 _LARGE_SLACK = 16.0
+_ATOMICS_FLOOR = 64.0
+_ATOMICS_TIES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def calibrate(
     reference = Reference(instance, precision, device, seeds[0])
     inputs = instance.make_inputs(seeds[1], device)
     before = [t.clone() for t in _tensors(inputs)] if _bytes(inputs) <= LARGE_BYTES else None
-    native = tensors_of(reference.native(inputs))
+    native = tensors_of(reference.native(inputs, in_place=True))
     writes = before is not None and not all(map(torch.equal, before, _tensors(inputs)))
     if writes:
         inputs = instance.make_inputs(seeds[1], device)
@@ -85,6 +88,9 @@ def _trials(
         return (), (), (), False
     again = tensors_of(reference.native(inputs))
     random = not yardstick.check(again, levels=levels).ok
+    if isinstance(yardstick, Yardstick):
+        # Honest variants of a random specification differ as much as its runs do, so they cannot show it.
+        random |= any(map(_disagree, yardstick.native, again))
     right = [o.to(n.dtype) for o, n in zip(yardstick.oracle, yardstick.native, strict=True)]
     others = instance.make_inputs(other_seed, inputs_device(inputs, reference.device))
     stale = tensors_of(reference.native(others))
@@ -102,6 +108,13 @@ def _trials(
             unseen.append(name)
     dead = _dead_inputs(reference, yardstick, inputs, others, right)
     return tuple(n for n in survivors if n in REQUIRED), tuple(unseen), dead, random
+
+
+def _disagree(first: torch.Tensor, again: torch.Tensor) -> bool:
+    """Whether two runs differ by more than atomic additions in another order would make them."""
+    if first.is_floating_point():
+        return not FloatTolerance(first.double(), first.dtype, 0, _ATOMICS_FLOOR).compare(again, 1.0).ok
+    return float((first != again).double().mean()) > _ATOMICS_TIES
 
 
 def _attempt(reference: Reference, name: str, inputs: list[Any]) -> list[torch.Tensor] | None:

@@ -39,8 +39,22 @@ def _name(func: Any) -> str:
     return func._schema.name.split("::")[-1].removesuffix("_")
 
 
+class KeptWide(TorchDispatchMode):
+    """Keep a float64 run in float64 where the module says `.float()`, meaning "not less than float32"."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _name(func) == "_to_copy" and kwargs.get("dtype") == torch.float32:
+            kwargs = {**kwargs, "dtype": torch.float64}
+        return func(*args, **kwargs)
+
+
 class RoundingNoise(TorchDispatchMode):
-    """Disturb each rounded float64 result by a uniform relative error of up to `amplitude`."""
+    """Disturb each rounded float64 result by a uniform relative error of up to `amplitude`.
+
+    A negative amplitude gives the mirror image of the same noise: of two such runs one crosses any threshold
+    that lies within the error of a result, which two independent runs do only half of the time.
+    """
 
     def __init__(self, amplitude: float, seed: int, device: torch.device) -> None:
         super().__init__()
@@ -52,16 +66,17 @@ class RoundingNoise(TorchDispatchMode):
         if _name(func) in _EXACT or func.is_view:
             return out
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            self.disturb(tensor)
+            self.disturb(tensor, self._amplitude)
         return out
 
-    def disturb(self, tensor: Any) -> None:
-        """In place; integers and lower precisions are left alone."""
+    def disturb(self, tensor: Any, amplitude: float) -> None:
+        """In place; integers, lower precisions and what is not finite are left alone."""
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64 or tensor.numel() == 0:
             return
         noise = torch.empty_like(tensor)
-        noise.uniform_(-self._amplitude, self._amplitude, generator=self._generator)
-        tensor.add_(noise.mul_(tensor))
+        noise.uniform_(-1.0, 1.0, generator=self._generator)
+        # An infinity (a mask, say) plus minus itself would be NaN.
+        tensor.add_(noise.mul_(tensor).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
 
 
 class Reordered(TorchDispatchMode):

@@ -40,11 +40,17 @@ def mutate(right: list[torch.Tensor], other: list[torch.Tensor]) -> dict[str, li
     """Wrong outputs by name; None where a mutant would equal the right answer by construction."""
     return {
         "zeros": [torch.zeros_like(t) for t in right],
-        "constant": [_constant(t) for t in right],
-        "scaled": _unless_integer(right, lambda t: (t.double() * 1.01).to(t.dtype)),
+        # One number is its own mean; that it does not depend on the input shows in "other_input".
+        "constant": [_constant(t) for t in right] if any(t.numel() > 1 for t in right) else None,
+        "scaled": _unless_integer(right, lambda t: (t.double() * scale_of(t.dtype)).to(t.dtype)),
         "other_input": other,
         "dropped_tail": _dropped(right, other),
     }
+
+
+def scale_of(dtype: torch.dtype) -> float:
+    """1.01, or more where that is one rounding unit: bfloat16 has 8 bits."""
+    return 1.0 + max(0.01, 8 * torch.finfo(dtype).eps)
 
 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:

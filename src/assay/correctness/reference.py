@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from assay.correctness.honest import Reordered, RoundingNoise
+from assay.correctness.honest import KeptWide, Reordered, RoundingNoise
 from assay.correctness.mutants import Linearised, lower_dtype
 from assay.problems import Instance, Precision
+from assay.problems.nests import map_tensors
 from assay.problems.values import flatten, unflatten
 
 # What trusted reference code may raise when it is asked to run in a precision it was not written for.
-UNSUPPORTED = (RuntimeError, NotImplementedError, TypeError, ValueError)
+UNSUPPORTED = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError)
 
 
 class Reference:
@@ -50,9 +51,9 @@ class Reference:
         self._module = self._instance.build_reference(seed, self.device)
         self._wide = None
 
-    def native(self, inputs: list[Any]) -> Any:
-        """As a user would run it."""
-        return self._run(self._module, inputs)
+    def native(self, inputs: list[Any], *, in_place: bool = False) -> Any:
+        """As a user would run it; `in_place` lets a module that writes into its inputs do so."""
+        return self._run(self._module, inputs, in_place=in_place)
 
     def reordered(self, inputs: list[Any]) -> list[torch.Tensor]:
         with Reordered():
@@ -66,15 +67,18 @@ class Reference:
             except torch.OutOfMemoryError:
                 raise
             except UNSUPPORTED as error:
-                self.oracle = f"native precision: {type(error).__name__}: {str(error).splitlines()[0][:160]}"
+                text = (str(error).splitlines() or [""])[0][:160]
+                self.oracle = f"native precision: {type(error).__name__}: {text}"
         return [_widened(t) for t in tensors_of(self.native(inputs))]
 
-    def noisy(self, inputs: list[Any], amplitude: float, seed: int) -> list[torch.Tensor]:
+    def noisy(
+        self, inputs: list[Any], amplitude: float, seed: int, *, input_amplitude: float
+    ) -> list[torch.Tensor]:
         """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well."""
         if self.oracle != "float64":
             return [_widened(t) for t in tensors_of(self.native(inputs))]
         noise = RoundingNoise(amplitude, seed, self.device)
-        return self._run_wide(inputs, noise)
+        return self._run_wide(inputs, noise, input_amplitude)
 
     def downgraded(self, inputs: list[Any]) -> list[torch.Tensor] | None:
         """The same function with operands rounded to the next lower precision; None if there is none."""
@@ -96,24 +100,28 @@ class Reference:
             outputs = tensors_of(self._run(self._module, inputs))
         return outputs if mode.hits else None
 
-    def _run_wide(self, inputs: list[Any], noise: RoundingNoise | None = None) -> list[torch.Tensor]:
+    def _run_wide(
+        self, inputs: list[Any], noise: RoundingNoise | None = None, input_amplitude: float = 0.0
+    ) -> list[torch.Tensor]:
         if self._wide is None:
             self._wide = copy.deepcopy(self._module).double()
         tensors: list[torch.Tensor] = []
         tree = flatten(inputs, tensors)
-        wide = [_widened(t) for t in tensors]
+        wide = [w.clone() if w is t else w for w, t in zip(map(_widened, tensors), tensors, strict=True)]
         if noise is not None:
-            wide = [w.clone() if w is t else w for w, t in zip(wide, tensors, strict=True)]
             for tensor in wide:
-                noise.disturb(tensor)
+                noise.disturb(tensor, input_amplitude)
         torch.set_default_dtype(torch.float64)
         try:
-            with noise or contextlib.nullcontext():
-                return tensors_of(self._run(self._wide, unflatten(tree, wide)))
+            with KeptWide(), noise or contextlib.nullcontext():
+                return tensors_of(self._run(self._wide, unflatten(tree, wide), in_place=True))
         finally:
             torch.set_default_dtype(torch.float32)
 
-    def _run(self, module: torch.nn.Module, inputs: list[Any]) -> Any:
+    def _run(self, module: torch.nn.Module, inputs: list[Any], *, in_place: bool = False) -> Any:
+        if not in_place:
+            # A module that writes into its inputs would make every later run answer another question.
+            inputs = map_tensors(inputs, torch.clone)
         with _undone(module), pinned_precision(self._precision), torch.no_grad():
             return module(*inputs)
 

@@ -25,6 +25,7 @@ from assay.records.verdict import Mismatch
 ULP_FACTOR = 4.0
 TILE_TO_ELEMENT = 12.0
 TILE_FACTOR = 3.0
+FLOAT32_EPS = 2.0**-23
 JUMP_FACTOR = 64.0
 """A sensitivity this many times the rest of the tolerance is a rounding step, not a rounding error."""
 BLOCK_ELEMENTS = 1 << 26
@@ -62,6 +63,7 @@ class FloatTolerance:
         self._shape = oracle.shape
         self._oracle = oracle.flatten()
         self._info = torch.finfo(dtype)
+        self._tiny = _absolute_floor(dtype)
         self._dtype = dtype
         self._output = output
         self._tile = tile_length(oracle.shape)
@@ -166,14 +168,15 @@ class FloatTolerance:
 
     def _allowance(self, span: _Span) -> torch.Tensor:
         """Honest rms error per tile; small tiles get more of the rounding unit, being a poorer sample."""
-        share = 0.5 + 8 / math.sqrt(self._tile)
+        whole, sampling = (0.5, 8.0) if self._info.eps <= FLOAT32_EPS else (0.25, 1.0)
+        share = whole + sampling / math.sqrt(self._tile)
         return self._honest_rms[span.tiles] + share * self._unit[span.tiles]
 
     def _tile_limit(self, span: _Span, slack: float) -> torch.Tensor:
-        return slack * (TILE_FACTOR * self._allowance(span) + self._info.smallest_normal)
+        return slack * (TILE_FACTOR * self._allowance(span) + self._tiny)
 
     def _element_allowance(self, span: _Span) -> torch.Tensor:
-        return TILE_TO_ELEMENT * self._allowance(span) + self._info.smallest_normal
+        return TILE_TO_ELEMENT * self._allowance(span) + self._tiny
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         return torch.nan_to_num(values, 0.0, 0.0, 0.0)
@@ -210,6 +213,16 @@ class FloatTolerance:
         if coarse:
             return f"{coarse} runs of {self._tile} elements are less precise than any honest implementation"
         return ""
+
+
+def _absolute_floor(dtype: torch.dtype) -> float:
+    """What may be lost near zero: subnormals where float32 arithmetic flushes them, else a few of them.
+
+    A whole `smallest_normal` would be a quarter of a float16 softmax over 4096 elements.
+    """
+    info = torch.finfo(dtype)
+    steps = max(4 * info.eps * info.smallest_normal, torch.finfo(torch.float32).smallest_normal)
+    return min(info.smallest_normal, steps)
 
 
 def tile_length(shape: torch.Size) -> int:

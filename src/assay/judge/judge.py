@@ -31,6 +31,7 @@ from assay.records import (
     CaseResult,
     Finding,
     FlawedProblem,
+    JudgeFault,
     UserError,
     Verdict,
     to_plain,
@@ -41,6 +42,7 @@ from assay.worker.messages import decode_names
 
 ENOUGH_WRONG_CASES = 3
 LARGE_CALLS = 2
+MODEST_BYTES = 8 << 30
 
 
 class Judge:
@@ -81,7 +83,7 @@ class Judge:
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Judge one candidate; whatever it does becomes a verdict."""
-        _check_entry(problem, candidate)
+        _check_fit(problem, candidate, self.device)
         self._pool.warm()
         seconds: dict[str, float] = {}
         with _timed(seconds, "prepare"):
@@ -146,6 +148,7 @@ class _Judgement:
         """Run something in a fresh child, and see to its end."""
         with _timed(self._seconds, "start"):
             child = self._judge._pool.take()
+        child.deadline = time.monotonic() + self._policy.run_timeout_s
         self._layers = child.layers
         if self._policy.require_full_sandbox and (gone := missing(list(child.layers))):
             child.close()
@@ -204,8 +207,23 @@ class _Judgement:
                     if sum(c.outcome == "wrong" for c in self._cases) >= ENOUGH_WRONG_CASES:
                         break
             self._ask_facts(child)
+        except torch.OutOfMemoryError as error:
+            raise self._starved(child) from error
         finally:
             runner.close()
+
+    def _starved(self, child: Child) -> Exception:
+        """The judge itself ran out of device memory: find out who took it."""
+        device = self._judge.device
+        before = torch.cuda.mem_get_info(device)[0]
+        child.kill()
+        torch.cuda.empty_cache()
+        taken = torch.cuda.mem_get_info(device)[0] - before
+        own = max(capacity_bytes(c.calibration.shapes, c.calibration.dtypes) for c in self._prepared.cases)
+        if taken > MODEST_BYTES + 8 * own:
+            text = f"held {taken >> 20} MiB of device memory and left the judge too little"
+            return CandidateFailure("crashed", "device_memory", text)
+        return JudgeFault(f"{self._problem.name} does not fit on {device} in float64 beside the candidate")
 
     def _load(self, child: Child, built: bytes) -> None:
         self._limit_s = self._policy.load_timeout_s
@@ -276,7 +294,14 @@ class _Judgement:
         return CaseEvidence(result, [note])
 
 
-def _check_entry(problem: Problem, candidate: Candidate) -> None:
+def _check_fit(problem: Problem, candidate: Candidate, device: torch.device) -> None:
+    """Mistakes of the person who asks, told before anything runs."""
+    if device.type == "cpu" and candidate.language in ("cuda", "gluon"):
+        raise UserError(
+            f"{candidate.name} is written in {candidate.language}, which needs a GPU; this is {device}"
+        )
+    if device.type == "cuda" and candidate.suffix == ".cpp" and candidate.entry == "launch":
+        raise UserError(f"{candidate.name} is C++ for the CPU: judge it with --device cpu")
     if (problem.entry == "custom_kernel") != (candidate.entry == "custom_kernel"):
         raise UserError(f"{problem.name} wants {problem.entry}; {candidate.name} defines {candidate.entry}")
 

@@ -28,6 +28,8 @@ class Policy:
     """Importing may compile: a torch extension takes a minute."""
     call_timeout_s: float = 60.0
     """A first call may compile; this is per call."""
+    run_timeout_s: float = 900.0
+    """All of a candidate's time together, from loading to the last answer."""
     memory_bytes: int = 8 << 30
     """Host memory the candidate's processes may take together."""
     scratch_bytes: int = 1 << 30

@@ -14,7 +14,15 @@ import torch
 
 from assay.correctness import Calibration, calibrate
 from assay.judge.policy import Policy
-from assay.problems import Case, Instance, Precision, Problem, input_bytes, reduced_nominal
+from assay.problems import (
+    PROBLEM_CODE_ERRORS,
+    Case,
+    Instance,
+    Precision,
+    Problem,
+    input_bytes,
+    reduced_nominal,
+)
 from assay.records import Finding, ProblemRecord, UserError
 
 
@@ -45,9 +53,16 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
     chosen, notes = _choose(problem, policy, device)
     cases = []
     for k, case in enumerate(chosen):
-        instance = problem.bind(case)
-        seeds = (secrets.randbits(31), secrets.randbits(61), secrets.randbits(61))
-        cases.append(PreparedCase(instance, calibrate(instance, precision, device, seeds), k == 0))
+        try:
+            instance = problem.bind(case)
+            seeds = (secrets.randbits(31), secrets.randbits(61), secrets.randbits(61))
+            calibration = calibrate(instance, precision, device, seeds)
+        except PROBLEM_CODE_ERRORS as error:
+            if case.derived:
+                continue  # the specification does not take this size here, so no candidate has to
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            raise UserError(f"{problem.name} fails on its own case {case.name!r}: {reason}") from error
+        cases.append(PreparedCase(instance, calibration, k == 0))
     notes += _unseen(cases)
     record = ProblemRecord(
         name=problem.name,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from assay.problems.derive import input_bytes, reduced_nominal
 from assay.problems.loading import load_problem, load_problems
 from assay.problems.problem import DISTRIBUTIONS, LAYOUTS, Case, Cost, Instance, Precision, Problem
+from assay.problems.source import PROBLEM_CODE_ERRORS
 
 __all__ = [
     "DISTRIBUTIONS",
     "LAYOUTS",
+    "PROBLEM_CODE_ERRORS",
     "Case",
     "Cost",
     "Instance",

@@ -6,6 +6,7 @@ covered: what the answers mean.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import shutil
@@ -51,18 +52,19 @@ class Child:
         self.extra_memory_bytes = 0
         """Shared memory the judge itself put into the child's address space."""
         self.layers: tuple[Layer, ...] = ()
+        self.deadline = math.inf
+        """When (by time.monotonic) the whole run has had its time, however short the single calls are."""
 
-    def wait_ready(self, timeout_s: float) -> tuple[Layer, ...]:
-        """Block until the child is confined. No candidate code has run, so a failure here is the judge's."""
-        if not self.layers:
-            try:
-                reply = self._wait("start", timeout_s)
-                self.layers = tuple(from_plain(Layer, plain, "layer") for plain in reply.head["layers"])
-            except CandidateFailure as failure:
-                raise JudgeFault(
-                    f"the child did not start: {failure.message}\n{self.output_tail()}"
-                ) from failure
-        return self.layers
+    def responds(self, timeout_s: float) -> bool:
+        """Wait until the child is confined and answers. No candidate code has run yet: False is our fault."""
+        try:
+            reply = self._wait("start", timeout_s)
+            self.layers = tuple(from_plain(Layer, plain, "layer") for plain in reply.head["layers"])
+            self.ask("release", timeout_s=timeout_s)
+        except CandidateFailure as failure:
+            self._tail += f"\n{failure.message}".encode()
+            return False
+        return True
 
     def ask(
         self,
@@ -76,6 +78,10 @@ class Child:
         """One request and its answer; a failure the child reports or suffers is raised."""
         if self._dead:
             raise JudgeFault(f"asked a dead child to {op}")
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise self._too_slow(op, 0.0)
+        timeout_s = min(timeout_s, left_s)
         self._control.settimeout(timeout_s)
         try:
             protocol.send(self._control, {"op": op, **(head or {})}, payload, fds)
@@ -144,7 +150,7 @@ class Child:
             self._drain_output()
             if len(self._tail) == before:
                 break
-        return self._tail.decode(errors="replace")
+        return _printable(self._tail.decode(errors="replace"))
 
     def _death(self, op: str) -> CandidateFailure:
         """The stream ended: learn how the process died."""
@@ -172,7 +178,9 @@ class Child:
 
     def _too_slow(self, op: str, limit_s: float) -> CandidateFailure:
         self.kill()
-        return CandidateFailure("timed_out", op, f"no answer to {op} within {limit_s:g} s")
+        spent = time.monotonic() >= self.deadline
+        text = "the whole run took too long" if spent else f"no answer to {op} within {limit_s:g} s"
+        return CandidateFailure("timed_out", op, text)
 
     def _broken_protocol(self) -> CandidateFailure:
         self.kill()
@@ -205,8 +213,13 @@ def _reported(failure: Any) -> CandidateFailure:
     status = failure.get("status")
     if status not in ("crashed", "build_failed", "wrong"):
         status = "crashed"
-    texts = [str(failure.get(key, ""))[:4000] for key in ("code", "message", "detail")]
+    texts = [_printable(str(failure.get(key, ""))[:4000]) for key in ("code", "message", "detail")]
     return CandidateFailure(status, *texts)
+
+
+def _printable(text: str) -> str:
+    """Without control characters: a candidate's words end up on a person's terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 def _folder_bytes(folder: str) -> int:

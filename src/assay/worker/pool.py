@@ -49,8 +49,12 @@ class Pool:
 
     def take(self) -> Child:
         """A fresh child, confined and ready."""
-        child, self._spare = self._spare or self._fork(), None
-        child.wait_ready(START_TIMEOUT_S)
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.responds(START_TIMEOUT_S):
+            return spare
+        child = self._fork()
+        if not child.responds(START_TIMEOUT_S):
+            raise JudgeFault(f"the confined child does not start: {child.output_tail()}")
         return child
 
     def warm(self) -> None:

@@ -1,0 +1,88 @@
+"""The command line as a person or a script meets it: exit codes, one record, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "layernorm"
+
+
+def assay(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "assay.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def check(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return assay("check", *arguments, "--device", "cpu", cwd=cwd)
+
+
+def test_passed_exits_0_and_ends_with_the_record(tmp_path: Path) -> None:
+    run = check(EXAMPLE / "problem.py", EXAMPLE / "kernel.py", "--keep", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("PASSED")
+    record = tmp_path / run.stdout.strip().splitlines()[-1].removeprefix("record: ")
+    assert json.loads(record.read_text())["status"] == "passed"
+    assert (record.with_suffix("") / "candidate.py").read_text() == (EXAMPLE / "kernel.py").read_text()
+
+
+def test_wrong_exits_1_and_shows_mismatches(tmp_path: Path) -> None:
+    run = check(EXAMPLE / "problem.py", EXAMPLE / "wrong.py", cwd=tmp_path)
+    assert run.returncode == 1
+    assert run.stdout.startswith("WRONG")
+    assert "expected" in run.stdout
+    assert "got" in run.stdout
+
+
+def test_json_is_one_object_alone(tmp_path: Path) -> None:
+    run = check(EXAMPLE / "problem.py", EXAMPLE / "wrong.py", "--json", cwd=tmp_path)
+    assert run.returncode == 1
+    record = json.loads(run.stdout)
+    assert {"status", "findings", "cases", "sandbox", "environment", "schema"} <= set(record)
+    assert record["status"] == "wrong"
+    assert "margin" not in record
+
+
+@pytest.mark.parametrize(
+    ("problem", "candidate", "words"),
+    [
+        ("nowhere.py", EXAMPLE / "kernel.py", "nowhere.py"),
+        (EXAMPLE / "problem.py", "nowhere.py", "nowhere.py"),
+        (EXAMPLE / "kernel.py", EXAMPLE / "kernel.py", "Model"),
+        (EXAMPLE / "problem.py", EXAMPLE / "problem.py", "ModelNew"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    tmp_path: Path, problem: object, candidate: object, words: str
+) -> None:
+    run = check(problem, candidate, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert words in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_no_such_device(tmp_path: Path) -> None:
+    run = assay("check", EXAMPLE / "problem.py", EXAMPLE / "kernel.py", "--device", "tpu", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "cpu, cuda or cuda:N" in run.stderr
+
+
+def test_usage_errors_exit_2(tmp_path: Path) -> None:
+    assert assay("check", cwd=tmp_path).returncode == 2
+    assert assay("nonsense", cwd=tmp_path).returncode == 2
+    assert assay("--version", cwd=tmp_path).returncode == 0
+
+
+def test_doctor_gives_a_fix_for_what_is_missing(tmp_path: Path) -> None:
+    run = assay("doctor", "--json", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    items = json.loads(run.stdout)["items"]
+    names = {item["name"] for item in items}
+    assert {"torch", "gpu", "c++", "nvcc", "ncu", "sandbox landlock", "sandbox seccomp"} <= names
+    assert all(item["fix"] for item in items if not item["works"])

@@ -1,0 +1,238 @@
+"""The judge end to end on the CPU: what a verdict says, and when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assay.candidates import Candidate, candidate_from_source, read_candidate
+from assay.judge import Judge, Policy
+from assay.problems import load_problem
+from assay.records import BuildFailed, FlawedProblem, Passed, UserError, Verdict, Wrong
+from assay.sandbox import LAYERS
+
+DATA = Path(__file__).parent / "data"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "layernorm"
+
+LINEAR = """
+import torch
+
+rows = 64
+cols = 48
+
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.first = torch.nn.Linear(features, features)
+        self.second = torch.nn.Linear(features, 7)
+
+    def forward(self, x):
+        return self.second(torch.sigmoid(self.first(x)))
+
+
+def get_inputs():
+    return [torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return [cols]
+"""
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge("cpu", Policy(call_timeout_s=20), tmp_path_factory.mktemp("cache")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("problems") / "linear.py"
+    path.write_text(LINEAR)
+    return path
+
+
+def from_text(body: str, suffix: str = ".py") -> Candidate:
+    return candidate_from_source(body, "candidate", suffix)
+
+
+def module(constructor: str, forward: str) -> Candidate:
+    lines = ["import torch", "class ModelNew(torch.nn.Module):", "    def __init__(self, features):"]
+    lines += ["        super().__init__()", *(f"        {line}" for line in constructor.splitlines())]
+    lines += ["    def forward(self, x):", *(f"        {line}" for line in forward.splitlines())]
+    return from_text("\n".join(lines) + "\n")
+
+
+SAME_NAMES = "self.first = torch.nn.Linear(features, features)\nself.second = torch.nn.Linear(features, 7)"
+FORWARD = "return self.second(torch.sigmoid(self.first(x)))"
+
+
+def codes(verdict: Verdict) -> set[str]:
+    return {finding.code for finding in verdict.findings}
+
+
+def test_passed_verdict_tells_everything(judge: Judge, linear: Path) -> None:
+    verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))
+    assert isinstance(verdict, Passed)
+    assert 0 < verdict.margin <= 1
+    assert verdict.state == "by name"
+    assert verdict.problem.oracle == "float64"
+    assert verdict.problem.flaws == ()
+    assert {layer.name for layer in verdict.sandbox} == set(LAYERS)
+    hidden = [case for case in verdict.cases if case.hidden]
+    assert len(hidden) >= 3
+    assert {case.layout for case in hidden} - {"given"}
+    assert {case.distribution for case in hidden} - {"nominal"}
+    assert verdict.cases[0].calls == judge.policy.nominal_calls
+    assert verdict.speed_measurable
+
+
+def test_other_parameter_names_are_matched_by_seed(judge: Judge, linear: Path) -> None:
+    names = "self.a = torch.nn.Linear(features, features)\nself.b = torch.nn.Linear(features, 7)"
+    verdict = judge.evaluate(load_problem(linear), module(names, "return self.b(torch.sigmoid(self.a(x)))"))
+    assert (verdict.status, verdict.state) == ("passed", "by seed")
+
+
+def test_other_construction_order_is_matched_by_name(judge: Judge, linear: Path) -> None:
+    names = "self.second = torch.nn.Linear(features, 7)\nself.first = torch.nn.Linear(features, features)"
+    verdict = judge.evaluate(load_problem(linear), module(names, FORWARD))
+    assert (verdict.status, verdict.state) == ("passed", "by name")
+
+
+def test_functions_take_state_by_keyword(judge: Judge, linear: Path) -> None:
+    source = """
+import torch
+
+def forward(x, first_weight, first_bias, second_weight, second_bias):
+    hidden = torch.sigmoid(x @ first_weight.t() + first_bias)
+    return hidden @ second_weight.t() + second_bias
+"""
+    verdict = judge.evaluate(load_problem(linear), from_text(source))
+    assert verdict.status == "passed"
+
+
+def test_wrong_values_are_shown_with_expected_and_got(judge: Judge, linear: Path) -> None:
+    verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD + " * 1.0001"))
+    assert isinstance(verdict, Wrong)
+    worst = verdict.cases[0]
+    assert worst.outcome == "wrong"
+    assert worst.wrong_elements > 0
+    first = worst.mismatches[0]
+    assert abs(first.got - first.expected) > first.tolerance
+    assert first.got == pytest.approx(first.expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("forward", "complaint"),
+    [
+        ("return self.second(torch.sigmoid(self.first(x)))[:-1]", "specified is float32 [64, 7]"),
+        ("return self.second(torch.sigmoid(self.first(x))).double()", "specified is float32"),
+        ("y = self.second(torch.sigmoid(self.first(x)))\nreturn y, y", "2 outputs where 1"),
+        ("return None", "0 outputs where 1"),
+        ("return self.second(torch.sigmoid(self.first(x))).to_sparse()", "not a plain tensor"),
+    ],
+)
+def test_form_is_part_of_the_answer(judge: Judge, linear: Path, forward: str, complaint: str) -> None:
+    verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, forward))
+    assert verdict.status == "wrong"
+    assert complaint in verdict.cases[0].message
+
+
+def test_refusing_a_derived_case_is_noted_not_punished(judge: Judge, linear: Path) -> None:
+    guard = "if x.shape != (64, 48):\n    raise ValueError('only 64 x 48')\n"
+    verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, guard + FORWARD))
+    assert verdict.status == "passed"
+    assert "refused_case" in codes(verdict)
+    refused = [case for case in verdict.cases if case.outcome == "refused"]
+    assert refused
+    assert all(case.derived for case in refused)
+    assert "only 64 x 48" in refused[0].message
+
+
+def test_raising_on_a_declared_case_is_a_crash(judge: Judge, linear: Path) -> None:
+    verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, "raise ValueError('not today')"))
+    assert verdict.status == "crashed"
+    assert "not today" in verdict.death
+    assert "line" in verdict.death
+
+
+def test_build_failures_name_the_line(judge: Judge, linear: Path) -> None:
+    verdict = judge.evaluate(load_problem(linear), from_text("class ModelNew(:\n    pass\n"))
+    assert isinstance(verdict, BuildFailed)
+    assert "line 1" in verdict.diagnosis
+    assert verdict.cases == ()
+
+
+def test_failed_and_good_builds_are_cached(judge: Judge) -> None:
+    problem = load_problem(EXAMPLE / "problem.py")
+    good = (EXAMPLE / "kernel.cpp").read_text()
+    broken = from_text(good.replace("float mean = 0", "flot mean = 0"), ".cpp")
+    for candidate, status in ((from_text(good, ".cpp"), "passed"), (broken, "build_failed")):
+        first, second = (judge.evaluate(problem, candidate) for _ in range(2))
+        assert first.status == second.status == status
+        assert second.seconds["build"] < first.seconds["build"] / 5
+    assert "flot" in second.diagnosis
+
+
+def test_triton_runs_through_its_interpreter(judge: Judge) -> None:
+    verdict = judge.evaluate(load_problem(EXAMPLE / "problem.py"), read_candidate(EXAMPLE / "kernel.py"))
+    assert verdict.status == "passed"
+    assert not verdict.speed_measurable
+
+
+def test_kernelbot_task_is_judged_by_its_own_check(judge: Judge) -> None:
+    problem = load_problem(DATA / "kernelbot" / "rowsum")
+    right = from_text(
+        "from task import input_t, output_t\n"
+        "def custom_kernel(data: input_t) -> output_t:\n"
+        "    x, mask = data\n"
+        "    return x.sum(1) if mask is None else (x * mask).sum(1)\n"
+    )
+    unmasked = from_text("def custom_kernel(data):\n    return data[0].sum(1)\n")
+    assert judge.evaluate(problem, right).status == "passed"
+    verdict = judge.evaluate(problem, unmasked)
+    assert verdict.status == "wrong"
+
+
+def test_kernelbot_reference_is_not_importable(judge: Judge) -> None:
+    problem = load_problem(DATA / "kernelbot" / "rowsum")
+    verdict = judge.evaluate(
+        problem,
+        from_text("from reference import ref_kernel as custom_kernel\ndef custom_kernel(d): return d\n"),
+    )
+    assert verdict.status == "build_failed"
+
+
+def test_flawed_problems_are_refused_by_name(judge: Judge) -> None:
+    problem = load_problem(DATA / "kernelbench" / "level1" / "5_Constant.py")
+    with pytest.raises(FlawedProblem, match="cannot tell right from wrong"):
+        judge.evaluate(problem, from_text("def forward(*a, **k): return a[0]\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def custom_kernel(data): return data\n", "wants ModelNew"),
+        ("from triton.experimental import gluon\ndef forward(x): return x\n", "needs a GPU"),
+    ],
+)
+def test_mistakes_of_the_person_are_told(judge: Judge, linear: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        judge.evaluate(load_problem(linear), from_text(text))
+
+
+def test_a_reference_that_fails_is_the_problems_fault(judge: Judge, tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(LINEAR.replace("torch.sigmoid(self.first(x))", "self.first(x.t())"))
+    with pytest.raises(UserError, match="fails on its own case"):
+        judge.evaluate(load_problem(path), module(SAME_NAMES, FORWARD))
+
+
+def test_missing_layers_are_refused_on_demand(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.judge.judge.missing", lambda layers: layers[:1])
+    with Judge("cpu", Policy(require_full_sandbox=True)) as strict:
+        with pytest.raises(UserError, match="sandbox is not complete"):
+            strict.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))
