@@ -233,6 +233,6 @@ def test_a_reference_that_fails_is_the_problems_fault(judge: Judge, tmp_path: Pa
 
 def test_missing_layers_are_refused_on_demand(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.judge.judge.missing", lambda layers: layers[:1])
-    with Judge("cpu", Policy(require_full_sandbox=True)) as strict:
-        with pytest.raises(UserError, match="sandbox is not complete"):
-            strict.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))
+    policy = Policy(require_full_sandbox=True)
+    with Judge("cpu", policy) as strict, pytest.raises(UserError, match="sandbox is not complete"):
+        strict.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))

@@ -7,7 +7,7 @@ other formulas for the same function); wrong ones are the shortcuts that loose c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,15 @@ from assay.problems import Case, Precision
 CPU = torch.device("cpu")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 Tensors = list[torch.Tensor]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """These tensors are small: more threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Function(torch.nn.Module):

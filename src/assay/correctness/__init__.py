@@ -4,6 +4,7 @@ from assay.correctness.calibrate import Calibration, calibrate
 from assay.correctness.fingerprint import Fingerprinter
 from assay.correctness.reference import Reference, pinned_precision, tensors_of
 from assay.correctness.tolerance import Report
+from assay.correctness.touching import touched
 from assay.correctness.weights import perturbed
 from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
 
@@ -19,4 +20,5 @@ __all__ = [
     "perturbed",
     "pinned_precision",
     "tensors_of",
+    "touched",
 ]

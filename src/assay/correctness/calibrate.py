@@ -20,7 +20,7 @@ from assay.correctness.reference import UNSUPPORTED, Reference, tensors_of
 from assay.correctness.tolerance import FloatTolerance
 from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
 from assay.problems import Instance, Precision
-from assay.problems.values import dtype_name, flatten, unflatten
+from assay.problems.values import dtype_name, flatten, skeleton, unflatten
 
 LARGE_BYTES = 1 << 29
 """Above this, mutants are held against a 16 times wider tolerance instead of one learned from many runs."""
@@ -35,6 +35,8 @@ class Calibration:
 
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
+    structure: Any
+    """How the outputs nest (`values.skeleton`)."""
     survivors: tuple[str, ...]
     """Required mutants that would pass here: the case cannot tell them from right answers."""
     unseen: tuple[str, ...]
@@ -59,14 +61,16 @@ def calibrate(
     reference = Reference(instance, precision, device, seeds[0])
     inputs = instance.make_inputs(seeds[1], device)
     before = [t.clone() for t in _tensors(inputs)] if _bytes(inputs) <= LARGE_BYTES else None
-    native = tensors_of(reference.native(inputs, in_place=True))
+    outputs: list[torch.Tensor] = []
+    tree = flatten(reference.native(inputs, in_place=True), outputs)
     writes = before is not None and not all(map(torch.equal, before, _tensors(inputs)))
     if writes:
         inputs = instance.make_inputs(seeds[1], device)
     survivors, unseen, dead, random = _trials(reference, instance, precision, inputs, seeds[2])
     return Calibration(
-        shapes=tuple(tuple(t.shape) for t in native),
-        dtypes=tuple(dtype_name(t.dtype) for t in native),
+        shapes=tuple(tuple(t.shape) for t in outputs),
+        dtypes=tuple(dtype_name(t.dtype) for t in outputs),
+        structure=skeleton(tree),
         survivors=survivors,
         unseen=unseen,
         dead_inputs=dead,

@@ -96,9 +96,8 @@ def _is_real(tensor: Any) -> bool:
 
 def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
     """Sum over dimensions, one element after the other on the CPU, as a scan on the GPU."""
-    dims = (
-        list(range(x.dim())) if not dim else [d % x.dim() for d in ([dim] if isinstance(dim, int) else dim)]
-    )
+    chosen = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
+    dims = [d % x.dim() for d in chosen]
     kept = [d for d in range(x.dim()) if d not in dims]
     flat = x.float().permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
     total = _running_sum(flat).to(dtype or x.dtype)

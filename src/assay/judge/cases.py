@@ -22,11 +22,13 @@ from assay.correctness import (
     make_yardstick,
     perturbed,
     tensors_of,
+    touched,
 )
 from assay.judge.desk import Desk, capacity_bytes
 from assay.judge.policy import Policy
+from assay.judge.prepare import PreparedCase
 from assay.problems import Instance, Precision
-from assay.problems.values import NotCarried, flatten, unflatten
+from assay.problems.values import NotCarried, flatten, skeleton, unflatten
 from assay.records import CandidateFailure, CaseResult, Finding, JudgeFault, UserError
 from assay.worker import Child
 from assay.worker.messages import OutputFact, decode_list, decode_names
@@ -71,9 +73,11 @@ class CaseRunner:
     def close(self) -> None:
         self._desk.close()
 
-    def run(self, instance: Instance, calibration: Calibration, calls: int) -> CaseEvidence:
+    def run(self, case: PreparedCase, calls: int) -> CaseEvidence:
         """All calls of one case; candidate failures propagate."""
-        run = _Run(instance, calibration, secrets.randbits(31), self._device, self._precision)
+        # A case that ended early may have left outputs behind.
+        self._child.ask("release", timeout_s=self._policy.call_timeout_s)
+        run = _Run(case, secrets.randbits(31), self._device, self._precision)
         state = self._construct(run)
         findings: list[Finding] = []
         reports: list[Report] = []
@@ -82,16 +86,14 @@ class CaseRunner:
             if k:
                 state = self._renew_weights(run, state)
             grad = GRAD_MODES[k * len(GRAD_MODES) // calls]
-            # Call 1 finds new contents under the very tensors of call 0; later ones come from elsewhere.
-            report, notes, hold = self._call(run, grad, held=len(kept), first=k == 0, moved=k > 1)
+            report, notes, hold = self._call(run, grad, k, held=len(kept))
             findings += notes
             reports.append(report)
             kept += hold
             if not report.ok:
                 break
-        findings += self._read_again(kept, instance.case.name)
-        self._child.ask("release", timeout_s=self._policy.call_timeout_s)
-        return CaseEvidence(_result(instance, reports, findings), findings, state)
+        findings += self._read_again(kept, case.instance.case.name)
+        return CaseEvidence(_result(case.instance, reports, findings), findings, state)
 
     def _construct(self, run: _Run) -> str:
         tensors: list[torch.Tensor] = []
@@ -133,23 +135,32 @@ class CaseRunner:
             return self._construct(run)
         return state
 
-    def _call(
-        self, run: _Run, grad: str, *, held: int, first: bool, moved: bool
-    ) -> tuple[Report, list[Finding], list[_Kept]]:
-        inputs = run.instance.make_inputs(secrets.randbits(62), self._device)
+    def _call(self, run: _Run, grad: str, k: int, *, held: int) -> tuple[Report, list[Finding], list[_Kept]]:
+        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        inputs = self._draw(run, k, room)
         tensors: list[torch.Tensor] = []
         tree = _carried(inputs, tensors, "get_inputs()")
-        places = self._desk.lay(tensors, run.instance.case.layout, moved=moved)
-        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        # Call 1 finds new contents under the very tensors of call 0; later ones come from elsewhere.
+        places = self._desk.lay(tensors, run.instance.case.layout, moved=k > 1)
         hold = (held + 1) * room <= HELD_BYTES
         head = {"inputs": tree, "tensors": places, "grad": grad, "hold": hold}
         got, facts, findings = self._answer(run, head, room)
         prints = self._desk.fingerprints(got) if hold else []
-        leaves = tensors_of(unflatten(run.tree, got)) if got else []
-        report = self._compare(run, inputs, leaves, facts)
-        if report.ok and first and room <= REPEAT_BYTES:
+        report = self._compare(run, inputs, got)
+        if report.ok and k == 0 and room <= REPEAT_BYTES:
             findings += self._repeat(run, head, room, got)
-        return report, findings, [_Kept(prints, facts)] if hold else []
+        return report, findings, [_Kept(prints, facts)] if hold and got else []
+
+    def _draw(self, run: _Run, k: int, room: int) -> list[Any]:
+        """Fresh contents; on call 1, where nothing forbids it, the last ones with a few elements changed."""
+        inputs = run.instance.make_inputs(secrets.randbits(62), self._device)
+        if room > REPEAT_BYTES or not run.free_contents:
+            return inputs
+        if k == 1:
+            return touched(run.first_inputs, inputs, secrets.randbits(62))
+        if k == 0:
+            run.first_inputs = inputs
+        return inputs
 
     def _answer(
         self, run: _Run, head: dict[str, Any], room: int
@@ -163,7 +174,9 @@ class CaseRunner:
         reply = self._child.ask("call", {**head, **poison}, timeout_s=self._policy.call_timeout_s)
         facts = decode_list(OutputFact, reply.head.get("tensors"))
         run.tree = _checked_tree(reply, len(facts))
-        got = self._desk.pick_up(facts) if all(f.delivered for f in facts) else []
+        run.complaint = _form_complaint(run.calibration, facts, run.tree, self._device)
+        # Only outputs of the specified form are ever looked at.
+        got = [] if run.complaint else self._desk.pick_up(facts)
         findings = []
         case = run.instance.case.name
         if not self._desk.inputs_untouched() and not run.calibration.writes_inputs:
@@ -175,15 +188,11 @@ class CaseRunner:
                 )
         return got, facts, findings
 
-    def _compare(
-        self, run: _Run, inputs: list[Any], got: list[torch.Tensor], facts: list[OutputFact]
-    ) -> Report:
-        complaint = _form_complaint(run.calibration, got, facts, self._device)
-        count = sum(t.numel() for t in got)
-        if complaint:
-            return Report(False, float("inf"), count, count, complaint, ())
+    def _compare(self, run: _Run, inputs: list[Any], got: list[torch.Tensor]) -> Report:
+        if run.complaint:
+            return Report(False, float("inf"), 0, 0, run.complaint, ())
         yardstick = make_yardstick(run.reference, run.instance, inputs, self._precision, secrets.randbits(61))
-        return yardstick.check(got)
+        return yardstick.check(tensors_of(unflatten(run.tree, got)))
 
     def _repeat(self, run: _Run, head: dict[str, Any], room: int, first: list[torch.Tensor]) -> list[Finding]:
         """The same input over differently poisoned memory: leftovers show, and so does nondeterminism."""
@@ -212,18 +221,21 @@ class _Run:
 
     def __init__(
         self,
-        instance: Instance,
-        calibration: Calibration,
+        case: PreparedCase,
         seed: int,
         device: torch.device,
         precision: Precision,
     ) -> None:
-        self.instance = instance
-        self.calibration = calibration
+        self.instance = case.instance
+        self.calibration = case.calibration
+        self.free_contents = case.free_contents and not case.calibration.writes_inputs
+        self.first_inputs: list[Any] = []
         self.seed = seed
-        self.reference = Reference(instance, precision, device, seed)
+        self.reference = Reference(case.instance, precision, device, seed)
         self.by_seed = False
         self.tree: Any = None
+        """How the latest answer nests, and what is wrong with its form."""
+        self.complaint = ""
 
 
 def _carried(value: Any, tensors: list[torch.Tensor], what: str) -> Any:
@@ -244,7 +256,7 @@ def _checked_tree(reply: Message, tensor_count: int) -> Any:
 
 
 def _form_complaint(
-    calibration: Calibration, got: list[torch.Tensor], facts: list[OutputFact], device: torch.device
+    calibration: Calibration, facts: list[OutputFact], tree: Any, device: torch.device
 ) -> str:
     """What is wrong with the number, type, place, shape or dtype of the outputs; empty if nothing is."""
     for fact in facts:
@@ -252,16 +264,15 @@ def _form_complaint(
             return f"an output is a {fact.type}, not a plain tensor"
         if fact.device != device.type:
             return f"an output lies on {fact.device}, not on {device.type}"
-    forms = [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in got]
-    if not got and facts:
-        forms = [(fact.shape, fact.dtype) for fact in facts]
     wanted = list(zip(calibration.shapes, calibration.dtypes, strict=True))
-    if len(forms) != len(wanted):
-        return f"{len(forms)} outputs where {len(wanted)} are specified"
-    for k, (form, want) in enumerate(zip(forms, wanted, strict=True)):
-        if form != want:
-            return f"output {k} is {form[1]} {list(form[0])}, specified is {want[1]} {list(want[0])}"
-    return "" if len(got) == len(wanted) else "the outputs were not delivered"
+    if len(facts) != len(wanted):
+        return f"{len(facts)} outputs where {len(wanted)} are specified"
+    for k, (fact, (shape, dtype)) in enumerate(zip(facts, wanted, strict=True)):
+        if (fact.shape, fact.dtype) != (shape, dtype):
+            return f"output {k} is {fact.dtype} {list(fact.shape)}, specified is {dtype} {list(shape)}"
+    if skeleton(tree) != calibration.structure:
+        return "the outputs nest differently from the specification's"
+    return "" if all(fact.delivered for fact in facts) else "the outputs were not delivered"
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -123,5 +123,5 @@ def _mailbox(forms: list[tuple[tuple[int, ...], str]]) -> tuple[list[Placement],
     """Places in the mailbox; a form that cannot exist was made up by the child."""
     try:
         return place_densely([(shape, dtype_named(dtype)) for shape, dtype in forms])
-    except (NotCarried, RuntimeError, OverflowError) as error:
+    except (NotCarried, RuntimeError, OverflowError, TypeError) as error:
         raise CandidateFailure("rejected", "forged_message", f"claims outputs {forms[:3]}") from error

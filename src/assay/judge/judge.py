@@ -260,7 +260,7 @@ class _Judgement:
         if room > self._policy.large_bytes:
             calls = min(calls, LARGE_CALLS)
         try:
-            evidence = runner.run(case.instance, case.calibration, calls)
+            evidence = runner.run(case, calls)
         except CandidateFailure as failure:
             evidence = self._refused_or_raise(case, failure)
         self._cases.append(evidence.result)

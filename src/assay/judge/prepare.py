@@ -33,6 +33,8 @@ class PreparedCase:
     instance: Instance
     calibration: Calibration
     nominal: bool
+    free_contents: bool
+    """Floating inputs may hold anything: no structure ties their elements together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
         precision = dataclasses.replace(precision, allow_tf32=True)
     chosen, notes = _choose(problem, policy, device)
     cases = []
+    free = any(case.derived and case.distribution != "nominal" for case in chosen)
     for k, case in enumerate(chosen):
         try:
             instance = problem.bind(case)
@@ -62,7 +65,7 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
                 continue  # the specification does not take this size here, so no candidate has to
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise UserError(f"{problem.name} fails on its own case {case.name!r}: {reason}") from error
-        cases.append(PreparedCase(instance, calibration, k == 0))
+        cases.append(PreparedCase(instance, calibration, k == 0, free))
     notes += _unseen(cases)
     record = ProblemRecord(
         name=problem.name,

@@ -52,11 +52,23 @@ def _uniform(rows: int, columns: int, like: torch.Tensor, generator: torch.Gener
 
 def _row_scaled(rows: int, columns: int, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     exponents = like.new_empty(rows, 1).random_(-8, 9, generator=generator)
+    _force(exponents, (8.0, -8.0), generator)
     return _normal(rows, columns, like, generator).mul_(torch.exp2(exponents))
+
+
+def _force(choices: torch.Tensor, values: tuple[float, ...], generator: torch.Generator) -> None:
+    """Make sure that each value is chosen by some row other than the first: chance leaves out the rare."""
+    rows = choices.shape[0]
+    if rows <= len(values):
+        return
+    order = choices.new_empty(rows - 1, dtype=torch.float32).uniform_(generator=generator).argsort() + 1
+    for row, value in zip(order, values, strict=False):
+        choices[row] = value
 
 
 def _shifted(rows: int, columns: int, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     offsets = like.new_empty(rows, 1).uniform_(-100.0, 100.0, generator=generator)
+    _force(offsets, (100.0, -100.0), generator)
     return _normal(rows, columns, like, generator).add_(offsets)
 
 
@@ -80,6 +92,7 @@ def _mixture(rows: int, columns: int, like: torch.Tensor, generator: torch.Gener
     """Each row from its own kind, so that no prefix and no maximum tells the rest."""
     kinds = (_normal, _uniform, _lognormal, _sparse, _heavy_tailed)
     kind = like.new_empty(rows, 1).random_(0, len(kinds), generator=generator)
+    _force(kind, (float(len(kinds) - 1),), generator)
     values = _normal(rows, columns, like, generator)
     for number, draw in enumerate(kinds[1:], start=1):
         values = torch.where(kind == number, draw(rows, columns, like, generator), values)

@@ -7,6 +7,7 @@ Anything else is refused by name. No pickle, so a value can never run code on ar
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import torch
@@ -48,6 +49,8 @@ def unflatten(tree: Any, tensors: list[torch.Tensor], depth: int = 0) -> Any:
     """The value again; raises NotCarried on anything malformed (the tree may come from a hostile child)."""
     if depth > MAX_DEPTH:
         raise NotCarried("nested too deeply")
+    if isinstance(tree, int) and not -(1 << 63) <= tree < 1 << 63:
+        raise NotCarried("an integer of more than 64 bits")
     if tree is None or isinstance(tree, (bool, str, int, float)):
         return tree
     if not isinstance(tree, dict) or len(tree) != 1:
@@ -62,6 +65,18 @@ def unflatten(tree: Any, tensors: list[torch.Tensor], depth: int = 0) -> Any:
         ]
         return _as_dict(pairs)
     return _leaf(kind, body, tensors)
+
+
+def skeleton(tree: Any) -> Any:
+    """The structure alone: tensors and scalars by kind, lists and tuples alike."""
+    if not isinstance(tree, dict):
+        return type(tree).__name__
+    ((kind, body),) = tree.items()
+    if kind in ("list", "tuple"):
+        return [skeleton(item) for item in body]
+    if kind == "dict":
+        return {"dict": [[key, skeleton(value)] for key, value in body]}
+    return kind
 
 
 def _pairs(body: list[Any]) -> list[tuple[Any, Any]]:
@@ -86,7 +101,7 @@ def _leaf(kind: str, body: Any, tensors: list[torch.Tensor]) -> Any:
         return complex(_number(body[0]), _number(body[1]))
     if kind == "dtype":
         return dtype_named(body)
-    if kind == "device" and isinstance(body, str) and body.partition(":")[0] in ("cpu", "cuda", "meta"):
+    if kind == "device" and isinstance(body, str) and re.fullmatch(r"(cpu|cuda|meta)(:\d{1,3})?", body):
         return torch.device(body)
     raise NotCarried("a malformed value")
 

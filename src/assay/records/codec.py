@@ -121,7 +121,10 @@ def _decode_scalar(hint: Any, plain: Any, path: str) -> Any:
     if hint is float and isinstance(plain, str) and plain in _SPECIAL:
         return _SPECIAL[plain]
     if hint is float and isinstance(plain, (int, float)) and not isinstance(plain, bool):
-        return float(plain)
+        try:
+            return float(plain)
+        except OverflowError:
+            raise UserError(f"{path}: the number is too large") from None
     # bool is an int to Python, but not to a reader of the record.
     if hint in (int, str, bool) and type(plain) is hint:
         return plain

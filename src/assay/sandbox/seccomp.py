@@ -37,6 +37,10 @@ DENIED: Final[dict[str, tuple[int, int | None]]] = {
     "process_madvise": (440, 440),
     "pidfd_getfd": (438, 438),
     "kcmp": (312, 272),
+    # Memory that no process maps: nothing would count it.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
     "perf_event_open": (298, 241),
     "bpf": (321, 280),
     "userfaultfd": (323, 282),

@@ -287,7 +287,7 @@ class Session:
             plain = _is_plain(leaf)
             if plain and end <= out.size_bytes:
                 with torch.no_grad():
-                    placement.view(out.bytes).copy_(leaf.detach())
+                    placement.view(out.bytes).copy_(torch.Tensor.detach(leaf))
             facts.append(
                 {
                     "type": type(leaf).__name__
@@ -304,17 +304,22 @@ class Session:
         return facts
 
     def _aliases(self, leaf: torch.Tensor) -> str | None:
-        if not _is_plain(leaf) or leaf.numel() == 0:
+        if not _is_plain(leaf) or 0 in leaf.shape:
             return None
-        start = leaf.untyped_storage().data_ptr()
+        address, start = torch.Tensor.data_ptr(leaf), _storage_address(leaf)
         arena = self._input_bytes()
-        if arena.data_ptr() <= leaf.data_ptr() < arena.data_ptr() + arena.numel():
+        if arena.data_ptr() <= address < arena.data_ptr() + arena.numel():
             return "an input"
         for kept in self._held:
             for other in kept:
-                if _is_plain(other) and other.numel() and other.untyped_storage().data_ptr() == start:
+                if _is_plain(other) and 0 not in other.shape and _storage_address(other) == start:
                     return "an earlier output"
         return None
+
+
+def _storage_address(tensor: torch.Tensor) -> int:
+    # Unbound: an instance may carry methods of its own under these names.
+    return torch.Tensor.untyped_storage(tensor).data_ptr()
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from assay.records.codec import from_plain
 from assay.records.errors import CandidateFailure, JudgeFault
 from assay.records.layers import Layer
-from assay.sandbox import Plan, kill_all, resident_bytes
+from assay.sandbox import Plan, kill_all, proportional_bytes, resident_bytes
 from assay.worker import protocol
 
 TICK_S = 0.05
@@ -124,8 +124,11 @@ class Child:
     def _watch(self) -> None:
         """Kill a run that takes more memory, or more disk where no quota holds it, than it may."""
         limits = self._plan.limits
+        allowed = limits.memory_bytes + self.extra_memory_bytes
         used = resident_bytes(self._pid, self._plan.uid)
-        if used > limits.memory_bytes + self.extra_memory_bytes:
+        if used > allowed:
+            used = proportional_bytes(self._pid, self._plan.uid)
+        if used > allowed:
             self.kill()
             raise CandidateFailure(
                 "crashed",
@@ -161,7 +164,8 @@ class Child:
                 "crashed", "closed_channel", f"closed its channel to the judge during {op}"
             )
         if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
+            number = os.WTERMSIG(status)
+            name = {int(s): s.name for s in signal.Signals}.get(number, f"signal {number}")
             code = "killed" if name == "SIGKILL" else "signal"
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             return CandidateFailure("crashed", code, f"died of {name} during {op}{hint}")

@@ -9,6 +9,8 @@ from assay.records.codec import from_plain
 from assay.records.errors import CandidateFailure, UserError
 
 T = TypeVar("T")
+MOST_ITEMS = 4096
+LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +27,24 @@ class OutputFact:
 
 
 def decode(cls: type[T], plain: Any) -> T:
+    if isinstance(plain, dict) and any(isinstance(v, str) and len(v) > LONGEST_TEXT for v in plain.values()):
+        raise forged("an overlong text")
     try:
         return from_plain(cls, plain, "answer")
     except UserError as error:
-        raise forged(str(error)) from error
+        raise forged(str(error)[:LONGEST_TEXT]) from error
 
 
 def decode_list(cls: type[T], plain: Any) -> list[T]:
-    if not isinstance(plain, list):
+    if not isinstance(plain, list) or len(plain) > MOST_ITEMS:
         raise forged("not a list")
     return [decode(cls, item) for item in plain]
 
 
 def decode_names(plain: Any) -> list[str]:
-    if not isinstance(plain, list) or not all(isinstance(name, str) for name in plain):
+    if not isinstance(plain, list) or len(plain) > MOST_ITEMS:
+        raise forged("not a list of names")
+    if not all(isinstance(name, str) and len(name) <= LONGEST_TEXT for name in plain):
         raise forged("not a list of names")
     return plain
 

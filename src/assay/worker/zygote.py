@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import linecache
 import os
 import signal
 import socket
@@ -47,6 +48,7 @@ def main(control_fd: int) -> None:
         except ImportError:
             if name not in OPTIONAL:
                 raise
+    linecache.clearcache()  # imports may have left source text behind
     # P1 processes are reaped by the kernel; each P1 restores the default to wait for its P2.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     protocol.send(judge, {"ready": True, "pid": os.getpid()})

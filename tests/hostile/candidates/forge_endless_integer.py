@@ -1,6 +1,5 @@
 """Claims a size that no machine integer holds."""
-# expect: rejected
-# finding: forged_message
+# expect: wrong
 
 import sys
 

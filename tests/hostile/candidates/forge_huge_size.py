@@ -1,6 +1,5 @@
 """Claims more elements than any memory holds."""
-# expect: rejected
-# finding: forged_message
+# expect: wrong
 
 import sys
 

@@ -1,6 +1,6 @@
 """Calls an input it aliases by a name of two megabytes."""
 # expect: rejected
-# finding: aliased_output
+# finding: forged_message
 
 import sys
 

@@ -1,6 +1,5 @@
 """Claims to have delivered more than the mailbox holds."""
-# expect: rejected
-# finding: forged_message
+# expect: wrong
 
 import sys
 

@@ -1,6 +1,5 @@
 """Claims a negative size."""
-# expect: rejected
-# finding: forged_message
+# expect: wrong
 
 import sys
 

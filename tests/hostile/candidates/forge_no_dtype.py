@@ -1,6 +1,5 @@
 """Claims a dtype that does not exist."""
-# expect: rejected
-# finding: forged_message
+# expect: wrong
 
 import sys
 
