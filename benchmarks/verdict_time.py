@@ -56,7 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--inline", action="store_true", help="also a torch extension that builds for a minute")
+    parser.add_argument("--inline", action="store_true", help="also one that builds for a minute")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with Judge(options.device) as judge:

@@ -232,7 +232,7 @@ def test_a_reference_that_fails_is_the_problems_fault(judge: Judge, tmp_path: Pa
 
 
 def test_missing_layers_are_refused_on_demand(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay.judge.judge.missing", lambda layers: layers[:1])
+    monkeypatch.setattr("assay.judge.judgement.missing", lambda layers: layers[:1])
     policy = Policy(require_full_sandbox=True)
     with Judge("cpu", policy) as strict, pytest.raises(UserError, match="sandbox is not complete"):
         strict.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))

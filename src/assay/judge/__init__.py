@@ -1,8 +1,9 @@
 """The narrow waist: `evaluate(problem, candidate, policy) -> Verdict`. Nothing above knows anything below."""
 
 from assay.judge.decide import Evidence, decide
+from assay.judge.devices import resolve_device
 from assay.judge.environment import read_environment
-from assay.judge.judge import Judge, default_cache, evaluate, resolve_device
+from assay.judge.judge import Judge, default_cache, evaluate
 from assay.judge.policy import Policy
 
 __all__ = [

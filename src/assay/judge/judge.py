@@ -7,42 +7,22 @@ artefacts. Candidates cannot reach any of it, and one candidate's end leaves the
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 
-from assay.build import EXTENSION_NAME, BuildCache, build_key, find_toolchain, needs_build
+from assay.build import BuildCache, find_toolchain
 from assay.candidates import Candidate
-from assay.judge.cases import CaseEvidence, CaseRunner
-from assay.judge.decide import Evidence, decide
-from assay.judge.desk import capacity_bytes
-from assay.judge.environment import read_environment
+from assay.judge.decide import decide
+from assay.judge.devices import cuda_arch, resolve_device
+from assay.judge.judgement import Judgement, Workshop, timed
 from assay.judge.policy import Policy
-from assay.judge.prepare import Prepared, PreparedCase, prepare
+from assay.judge.prepare import Prepared, prepare
 from assay.problems import Problem
-from assay.records import (
-    CandidateFailure,
-    CandidateRecord,
-    CaseResult,
-    Finding,
-    FlawedProblem,
-    JudgeFault,
-    UserError,
-    Verdict,
-    to_plain,
-)
-from assay.sandbox import Limits, missing
-from assay.worker import Child, Pool
-from assay.worker.messages import decode_names
-
-ENOUGH_WRONG_CASES = 3
-LARGE_CALLS = 2
-MODEST_BYTES = 8 << 30
+from assay.records import FlawedProblem, UserError, Verdict
+from assay.sandbox import Limits
+from assay.worker import Pool
 
 
 class Judge:
@@ -54,9 +34,13 @@ class Judge:
         self.policy = policy or Policy()
         self.device = resolve_device(device)
         self._prepared: dict[str, Prepared] = {}
-        self._toolchain = find_toolchain(cuda_arch(self.device))
-        self._builds = BuildCache(cache or default_cache() / "builds")
-        self._pool = Pool(str(self.device), _limits(self.policy, self.device))
+        self._shop = Workshop(
+            device=self.device,
+            policy=self.policy,
+            pool=Pool(str(self.device), _limits(self.policy, self.device)),
+            builds=BuildCache(cache or default_cache() / "builds"),
+            toolchain=find_toolchain(cuda_arch(self.device)),
+        )
 
     def __enter__(self) -> Judge:
         return self
@@ -67,7 +51,7 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        self._pool.close()
+        self._shop.pool.close()
 
     def prepare(self, problem: Problem) -> Prepared:
         """Calibrate a problem, once; raises FlawedProblem where no verdict would mean anything."""
@@ -84,214 +68,14 @@ class Judge:
     def evaluate(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Judge one candidate; whatever it does becomes a verdict."""
         _check_fit(problem, candidate, self.device)
-        self._pool.warm()
+        self._shop.pool.warm()
         seconds: dict[str, float] = {}
-        with _timed(seconds, "prepare"):
+        with timed(seconds, "prepare"):
             prepared = self.prepare(problem)
-        run = _Judgement(self, prepared, problem, candidate, seconds)
+        run = Judgement(self._shop, prepared, problem, candidate, seconds)
         evidence = run.collect()
-        self._pool.warm()
+        self._shop.pool.warm()
         return decide(evidence)
-
-
-class _Judgement:
-    """One candidate's way through the gates."""
-
-    def __init__(
-        self,
-        judge: Judge,
-        prepared: Prepared,
-        problem: Problem,
-        candidate: Candidate,
-        seconds: dict[str, float],
-    ) -> None:
-        self._judge = judge
-        self._policy = judge.policy
-        self._prepared = prepared
-        self._problem = problem
-        self._candidate = candidate
-        self._seconds = seconds
-        self._cases: list[CaseResult] = []
-        self._findings: list[Finding] = list(prepared.notes)
-        self._state = "none"
-        self._limit_s = 0.0
-        self._layers: tuple[Any, ...] = ()
-        self._tail = ""
-
-    def collect(self) -> Evidence:
-        failure = None
-        try:
-            with _timed(self._seconds, "build"):
-                built = self._build()
-            self._with_child(lambda child: self._run(child, built))
-        except CandidateFailure as error:
-            failure = error
-        return Evidence(
-            problem=self._prepared.record,
-            candidate=_record(self._candidate),
-            cases=tuple(self._cases),
-            findings=tuple(self._findings),
-            failure=failure,
-            limit_s=self._limit_s,
-            sandbox=self._layers,
-            environment=read_environment(self._judge.device),
-            policy=to_plain(self._policy),
-            state=self._state,
-            seconds=self._seconds,
-            speed_measurable=not (
-                self._judge.device.type == "cpu" and self._candidate.language in ("triton", "gluon")
-            ),
-            output_tail=self._tail,
-        )
-
-    def _with_child(self, work: Any) -> Any:
-        """Run something in a fresh child, and see to its end."""
-        with _timed(self._seconds, "start"):
-            child = self._judge._pool.take()
-        child.deadline = time.monotonic() + self._policy.run_timeout_s
-        self._layers = child.layers
-        if self._policy.require_full_sandbox and (gone := missing(list(child.layers))):
-            child.close()
-            names = ", ".join(f"{layer.name} ({layer.detail})" for layer in gone)
-            raise UserError(f"the sandbox is not complete here: {names}; see `assay doctor`")
-        try:
-            return work(child)
-        finally:
-            child.kill()
-            self._tail = child.output_tail()
-            child.close()
-
-    def _build(self) -> bytes:
-        """The compiled artefact of a bare source, from the cache or from a confined compiler."""
-        if not needs_build(self._candidate):
-            return b""
-        builds, toolchain = self._judge._builds, self._judge._toolchain
-        key = build_key(self._candidate, toolchain)
-        with builds.locked(key):
-            cached = builds.get(key)
-            if cached is not None:
-                cached.raise_failure()
-                return cached.artefact or b""
-            try:
-                return self._with_child(lambda child: self._compile(child, key))
-            except CandidateFailure as failure:
-                if failure.status == "build_failed":
-                    builds.put_failure(key, failure.code, failure.message, failure.detail)
-                raise
-
-    def _compile(self, child: Child, key: str) -> bytes:
-        head = {"candidate": to_plain(self._candidate), "toolchain": to_plain(self._judge._toolchain)}
-        self._limit_s = self._policy.build_timeout_s
-        reply = child.ask("build", head, timeout_s=self._limit_s)
-        if "user_error" in reply.head:
-            raise UserError(str(reply.head["user_error"]))
-        kind, log = str(reply.head.get("kind")), str(reply.head.get("log"))
-        self._judge._builds.put_success(key, kind, reply.payload, log, 0.0)
-        return reply.payload
-
-    def _run(self, child: Child, built: bytes) -> None:
-        with _timed(self._seconds, "load"):
-            self._load(child, built)
-        runner = CaseRunner(
-            child,
-            self._judge.device,
-            self._policy,
-            self._prepared.precision,
-            is_module=self._candidate.entry == "ModelNew",
-        )
-        self._limit_s = self._policy.call_timeout_s
-        try:
-            with _timed(self._seconds, "correctness"):
-                for case in self._prepared.cases:
-                    self._run_case(runner, case)
-                    if sum(c.outcome == "wrong" for c in self._cases) >= ENOUGH_WRONG_CASES:
-                        break
-            self._ask_facts(child)
-        except torch.OutOfMemoryError as error:
-            raise self._starved(child) from error
-        finally:
-            runner.close()
-
-    def _starved(self, child: Child) -> Exception:
-        """The judge itself ran out of device memory: find out who took it."""
-        device = self._judge.device
-        before = torch.cuda.mem_get_info(device)[0]
-        child.kill()
-        torch.cuda.empty_cache()
-        taken = torch.cuda.mem_get_info(device)[0] - before
-        own = max(capacity_bytes(c.calibration.shapes, c.calibration.dtypes) for c in self._prepared.cases)
-        if taken > MODEST_BYTES + 8 * own:
-            text = f"held {taken >> 20} MiB of device memory and left the judge too little"
-            return CandidateFailure("crashed", "device_memory", text)
-        return JudgeFault(f"{self._problem.name} does not fit on {device} in float64 beside the candidate")
-
-    def _load(self, child: Child, built: bytes) -> None:
-        self._limit_s = self._policy.load_timeout_s
-        bare = needs_build(self._candidate)
-        head = {
-            "candidate": to_plain(self._candidate),
-            "argument_names": list(self._problem.argument_names),
-            "support_files": dict(self._problem.support_files),
-            "built_name": _built_name(self._candidate) if bare else "",
-        }
-        builds, key = self._judge._builds, build_key(self._candidate, self._judge._toolchain)
-        known = None if bare else builds.get(key)
-        if known is not None:
-            known.raise_failure()
-            built = known.artefact or b""
-        try:
-            reply = child.ask("load", head, payload=built, timeout_s=self._limit_s)
-        except CandidateFailure as failure:
-            if failure.code == "compile_error":
-                builds.put_failure(key, failure.code, failure.message, failure.detail)
-            raise
-        if reply.payload and known is None:
-            builds.put_success(key, "inline", reply.payload, "", 0.0)
-
-    def _ask_facts(self, child: Child) -> None:
-        patched = decode_names(child.ask("facts", timeout_s=self._limit_s).head.get("patched"))
-        if patched:
-            text = f"replaced {', '.join(patched)}"
-            self._findings.append(Finding("patched_names", text, True))
-
-    def _run_case(self, runner: CaseRunner, case: PreparedCase) -> None:
-        calls = self._policy.nominal_calls if case.nominal else self._policy.other_calls
-        room = capacity_bytes(case.calibration.shapes, case.calibration.dtypes)
-        if room > self._policy.large_bytes:
-            calls = min(calls, LARGE_CALLS)
-        try:
-            evidence = runner.run(case, calls)
-        except CandidateFailure as failure:
-            evidence = self._refused_or_raise(case, failure)
-        self._cases.append(evidence.result)
-        self._findings += evidence.findings
-        if evidence.state != "none" and self._state != "by seed":
-            self._state = evidence.state
-
-    def _refused_or_raise(self, case: PreparedCase, failure: CandidateFailure) -> CaseEvidence:
-        """A clean exception on a case the problem never declared is a refusal; anything else ends the run."""
-        spec = case.instance.case
-        refusal = failure.code in ("raised", "construct_failed", "compile_error")
-        result = CaseResult(
-            name=spec.name,
-            outcome="refused"
-            if spec.derived and refusal
-            else failure.status.replace("build_failed", "crashed"),
-            hidden=spec.hidden,
-            derived=spec.derived,
-            sizes=dict(spec.sizes),
-            layout=spec.layout,
-            distribution=spec.distribution,
-            dtype=spec.dtype,
-            calls=0,
-            message=failure.message,
-        )
-        if result.outcome != "refused":
-            self._cases.append(result)
-            raise failure
-        text = f"refuses a size or layout the problem allows: {failure.message}"
-        note = Finding("refused_case", text, False, spec.name)
-        return CaseEvidence(result, [note])
 
 
 def _check_fit(problem: Problem, candidate: Candidate, device: torch.device) -> None:
@@ -304,36 +88,6 @@ def _check_fit(problem: Problem, candidate: Candidate, device: torch.device) -> 
         raise UserError(f"{candidate.name} is C++ for the CPU: judge it with --device cpu")
     if (problem.entry == "custom_kernel") != (candidate.entry == "custom_kernel"):
         raise UserError(f"{problem.name} wants {problem.entry}; {candidate.name} defines {candidate.entry}")
-
-
-def _built_name(candidate: Candidate) -> str:
-    is_cubin = candidate.suffix == ".cu" and candidate.entry == "launch"
-    return "built.cubin" if is_cubin else EXTENSION_NAME + ".so"
-
-
-def _record(candidate: Candidate) -> CandidateRecord:
-    return CandidateRecord(candidate.name, candidate.language, candidate.entry, candidate.digest)
-
-
-def resolve_device(name: str | None) -> torch.device:
-    """The device asked for, or the GPU if there is one."""
-    if name is None:
-        name = "cuda:0" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        name = "cuda:0"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-        raise UserError(f"no device {name!r}: use cpu, cuda or cuda:N")
-    if kind == "cuda" and (not torch.cuda.is_available() or int(index or 0) >= torch.cuda.device_count()):
-        raise UserError(f"there is no device {name} here; `assay doctor` says what there is")
-    return torch.device(name)
-
-
-def cuda_arch(device: torch.device) -> str | None:
-    if device.type != "cuda":
-        return None
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"{major}{minor}"
 
 
 def default_cache() -> Path:
@@ -353,15 +107,6 @@ def _limits(policy: Policy, device: torch.device) -> Limits:
         scratch_bytes=policy.scratch_bytes,
         open_files=1024,
     )
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    start = time.monotonic()
-    try:
-        yield
-    finally:
-        seconds[phase] = round(seconds.get(phase, 0.0) + time.monotonic() - start, 4)
 
 
 def evaluate(

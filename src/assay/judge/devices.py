@@ -1,0 +1,28 @@
+"""Which device to judge on."""
+
+from __future__ import annotations
+
+import torch
+
+from assay.records import UserError
+
+
+def resolve_device(name: str | None) -> torch.device:
+    """The device asked for, or the GPU if there is one."""
+    if name is None:
+        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = "cuda:0"
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        raise UserError(f"no device {name!r}: use cpu, cuda or cuda:N")
+    if kind == "cuda" and (not torch.cuda.is_available() or int(index or 0) >= torch.cuda.device_count()):
+        raise UserError(f"there is no device {name} here; `assay doctor` says what there is")
+    return torch.device(name)
+
+
+def cuda_arch(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"{major}{minor}"
