@@ -12,7 +12,8 @@ import torch
 from assay.build import Toolchain, compile_candidate, find_toolchain
 from assay.candidates import candidate_from_source
 from assay.records.errors import CandidateFailure, JudgeFault, UserError
-from assay.worker.entry import Entry, load_entry
+from assay.worker.entry import load_entry
+from assay.worker.entry_types import Construction, Entry
 
 CPU = torch.device("cpu")
 LAYER_NORM = r"""
@@ -70,7 +71,7 @@ def load(source: str, suffix: str, names: tuple[str, ...], tools: Toolchain, fol
     candidate = candidate_from_source(source, "c", suffix)
     built = compile_candidate(candidate, tools, folder / "build")
     entry = load_entry(candidate, built.path, names, {}, folder / "work")
-    entry.construct([], {}, 0, CPU, None, "constructed")
+    entry.construct(Construction([], {}, 0, CPU, None, "constructed"))
     return entry
 
 

@@ -15,6 +15,7 @@ from assay.build import diagnose_exception
 from assay.candidates import candidate_from_source
 from assay.records.errors import CandidateFailure, JudgeFault
 from assay.worker.entry import Entry, _pybind_parameters, load_entry
+from assay.worker.entry_types import Construction
 
 CPU = torch.device("cpu")
 MODEL = """
@@ -53,28 +54,23 @@ def load(source: str, folder: Path, support: dict[str, str] | None = None) -> En
 
 def failure(source: str, folder: Path) -> CandidateFailure:
     with pytest.raises(CandidateFailure) as caught:
-        load(source, folder).construct([], {}, 0, CPU, None, "constructed")
+        load(source, folder).construct(Construction([], {}, 0, CPU, None, "constructed"))
     assert caught.value.status == "build_failed"
     return caught.value
 
 
 def test_module(tmp_path: Path) -> None:
     entry = load(MODEL, tmp_path)
-    entry.construct([4], {"scale": 3.0}, 7, CPU, None, "eval")
+    entry.construct(Construction([4], {"scale": 3.0}, 7, CPU, None, "eval"))
     torch.manual_seed(7)
     weight = torch.randn(4, 4)
     x = torch.randn(2, 4)
     torch.testing.assert_close(entry([x]), x @ weight.T * 3.0)
-    assert entry.state_names() == {
-        "bias": ((4,), "float32"),
-        "weight": ((4, 4), "float32"),
-        "steps": ((), "int64"),
-    }
 
 
 def test_state_goes_by_name_not_by_order(tmp_path: Path) -> None:
     entry = load(MODEL, tmp_path)
-    entry.construct([4], {}, 0, CPU, None, "eval")
+    entry.construct(Construction([4], {}, 0, CPU, None, "eval"))
     reference = torch.nn.Linear(4, 4)
     module = entry._module  # type: ignore[attr-defined]
     version = module.weight._version
@@ -88,7 +84,7 @@ def test_state_goes_by_name_not_by_order(tmp_path: Path) -> None:
 
 def test_mismatched_shapes_are_reported_and_not_loaded(tmp_path: Path) -> None:
     entry = load(MODEL, tmp_path)
-    entry.construct([4], {}, 0, CPU, None, "eval")
+    entry.construct(Construction([4], {}, 0, CPU, None, "eval"))
     report = entry.load_state({"weight": torch.ones(3, 4), "bias": torch.ones(4)})
     assert report.loaded == ("bias",) and report.mismatched == {"weight": ((4, 4), (3, 4))}
 
@@ -103,7 +99,7 @@ def test_load_hooks_run(tmp_path: Path) -> None:
 """
     )
     entry = load(source, tmp_path)
-    entry.construct([2], {}, 0, CPU, None, "eval")
+    entry.construct(Construction([2], {}, 0, CPU, None, "eval"))
     entry.load_state({"weight": torch.ones(2, 2)})
     assert torch.equal(entry._module.packed, torch.full((2, 2), 2.0))  # type: ignore[attr-defined]
 
@@ -111,15 +107,15 @@ def test_load_hooks_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "training"), [("constructed", True), ("train", True), ("eval", False)])
 def test_mode_and_dtype(tmp_path: Path, mode: str, training: bool) -> None:
     entry = load(MODEL, tmp_path)
-    entry.construct([4], {}, 0, CPU, torch.float64, mode)
+    entry.construct(Construction([4], {}, 0, CPU, torch.float64, mode))
     assert entry._module.training is training  # type: ignore[attr-defined]
-    assert entry.state_names()["weight"][1] == "float64" and entry.state_names()["steps"][1] == "int64"
+    state = entry._module.state_dict()  # type: ignore[attr-defined]
+    assert (state["weight"].dtype, state["steps"].dtype) == (torch.float64, torch.int64)
 
 
 def test_function_takes_state_by_keyword(tmp_path: Path) -> None:
     entry = load("def forward(x, fc_weight, *, bias=None):\n    return x @ fc_weight.T + bias\n", tmp_path)
-    entry.construct([1, 2], {"a": 3}, 0, CPU, None, "eval")
-    assert entry.state_names() == {}
+    entry.construct(Construction([1, 2], {"a": 3}, 0, CPU, None, "eval"))
     weight, bias = torch.randn(3, 4), torch.randn(3)
     report = entry.load_state({"fc.weight": weight, "bias": bias, "other": bias})
     assert report.loaded == ("fc.weight", "bias") and report.unexpected == ("other",)

@@ -24,7 +24,7 @@ from assay.candidates.candidate import Candidate
 from assay.candidates.launch import Invoke, compile_plan, parse_directives
 from assay.candidates.signature import Parameter, parse_signature
 from assay.records.errors import CandidateFailure, UserError
-from assay.worker.entry import StateReport
+from assay.worker.entry_types import Construction, StateReport
 
 _C_SCALARS: dict[str, Any] = {
     "bool": ctypes.c_bool,
@@ -97,22 +97,11 @@ class BareEntry:
             self._hooks[f"__invoke_{index}"] = backend.bind(step.kernel, parameters, self._outputs)
         self._code = compile_plan(self._plan, str(path))
 
-    def construct(
-        self,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        seed: int,
-        device: torch.device,
-        dtype: torch.dtype | None,
-        mode: str,
-    ) -> None:
+    def construct(self, how: Construction) -> None:
         """`init` becomes the list of constructor arguments; keyword arguments go by name."""
-        torch.manual_seed(seed)
+        torch.manual_seed(how.seed)
         self._backend.open()
-        self._values = {**kwargs, "init": list(args)}
-
-    def state_names(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {}
+        self._values = {**how.kwargs, "init": list(how.args)}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> StateReport:
         """Every tensor gets its name with dots as underscores; loaded are those a directive names."""

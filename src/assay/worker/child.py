@@ -29,7 +29,8 @@ from assay.records.layers import Layer
 from assay.sandbox import Plan, furnish, restrict, seal
 from assay.worker import protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
-from assay.worker.entry import Entry, load_entry
+from assay.worker.entry import load_entry
+from assay.worker.entry_types import Construction, Entry
 from assay.worker.inline_builds import InlineBuilds
 from assay.worker.placement import Placement, place_densely
 
@@ -184,7 +185,8 @@ class Session:
         tensors = self._inputs(head["tensors"], clone=True)
         args, kwargs = unflatten(head["args"], tensors), unflatten(head["kwargs"], tensors)
         dtype = dtype_named(head["dtype"]) if head["dtype"] else None
-        self._need_entry().construct(args, kwargs, head["seed"], self._device, dtype, head["mode"])
+        how = Construction(args, kwargs, head["seed"], self._device, dtype, head["mode"])
+        self._need_entry().construct(how)
         return {"ok": True}
 
     def do_state(self, message: protocol.Message) -> dict[str, Any]:

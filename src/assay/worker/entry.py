@@ -22,10 +22,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import ModuleType, TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -33,44 +32,11 @@ from assay.build.diagnosis import diagnose_exception
 from assay.build.keys import EXTENSION_NAME
 from assay.candidates.candidate import Candidate
 from assay.records.errors import CandidateFailure, JudgeFault
+from assay.worker.bare import BareEntry
+from assay.worker.entry_types import Construction, Entry, StateReport
 
 MODULE_NAME = "candidate"
 """Neutral: neither the judge's name nor the problem's is told to the code."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateReport:
-    """Where the given state went."""
-
-    loaded: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    """In the module, but not given: these keep what the constructor drew."""
-    unexpected: tuple[str, ...] = ()
-    """Given, but the candidate has no place for them."""
-    mismatched: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-    """Name -> (shape in the module, shape given); not loaded."""
-
-
-class Entry(Protocol):
-    """A loaded candidate."""
-
-    def construct(
-        self,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        seed: int,
-        device: torch.device,
-        dtype: torch.dtype | None,
-        mode: str,
-    ) -> None: ...
-
-    def state_names(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Parameters and buffers of a module: name -> (shape, dtype); {} for functions and kernels."""
-        ...
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> StateReport: ...
-
-    def __call__(self, inputs: list[Any]) -> Any: ...
 
 
 def load_entry(
@@ -84,8 +50,6 @@ def load_entry(
     if candidate.entry in ("launch", "extension") and built_path is None:
         raise JudgeFault(f"{candidate.name} has to be built before it is loaded")
     if candidate.entry == "launch":
-        from assay.worker.bare import BareEntry  # it needs StateReport from here
-
         return BareEntry(candidate, str(built_path), argument_names, folder)
     if candidate.entry == "extension":
         return ExtensionEntry(_import_extension(candidate, str(built_path)))
@@ -134,36 +98,22 @@ class ModuleEntry:
             message = "ModelNew is not a torch.nn.Module class: derive it from torch.nn.Module"
             raise CandidateFailure("build_failed", "not_a_module", message)
 
-    def construct(
-        self,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        seed: int,
-        device: torch.device,
-        dtype: torch.dtype | None,
-        mode: str,
-    ) -> None:
+    def construct(self, how: Construction) -> None:
         """Seed, construct on the CPU as the specification is, then move: one seed draws the same weights."""
-        if mode not in ("constructed", "train", "eval"):
-            raise JudgeFault(f"unknown module mode {mode!r}")
-        torch.manual_seed(seed)
+        if how.mode not in ("constructed", "train", "eval"):
+            raise JudgeFault(f"unknown module mode {how.mode!r}")
+        torch.manual_seed(how.seed)
         with CandidateCode("construct_failed", self._source):
-            module = self._class(*args, **kwargs)
-            module = module.to(device)
-            if dtype is not None:
-                module = module.to(dtype)
-            if mode != "constructed":
-                module = module.train(mode == "train")
+            module = self._class(*how.args, **how.kwargs)
+            module = module.to(how.device)
+            if how.dtype is not None:
+                module = module.to(how.dtype)
+            if how.mode != "constructed":
+                module = module.train(how.mode == "train")
         if not isinstance(module, torch.nn.Module):
             message = f"constructing ModelNew gave a {type(module).__name__}, not a torch.nn.Module"
             raise CandidateFailure("build_failed", "not_a_module", message)
         self._module = module
-
-    def state_names(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {
-            name: (tuple(value.shape), str(value.dtype).removeprefix("torch."))
-            for name, value in self._state().items()
-        }
 
     def load_state(self, state: dict[str, torch.Tensor]) -> StateReport:
         """By name, through load_state_dict: the module's load hooks run and tensor versions change."""
@@ -200,20 +150,9 @@ class ModuleEntry:
 class _Stateless:
     """What functions have in common: no construction, no state of their own."""
 
-    def construct(
-        self,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        seed: int,
-        device: torch.device,
-        dtype: torch.dtype | None,
-        mode: str,
-    ) -> None:
+    def construct(self, how: Construction) -> None:
         """Constructor arguments mean nothing to a function; the seed is set all the same."""
-        torch.manual_seed(seed)
-
-    def state_names(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {}
+        torch.manual_seed(how.seed)
 
 
 class DataEntry(_Stateless):

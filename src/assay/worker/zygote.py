@@ -28,7 +28,7 @@ from assay.worker import protocol
 PRELOADED = (
     "numpy", "torch", "torch.utils.cpp_extension", "triton", "triton.language",
     "triton.experimental.gluon", "triton.experimental.gluon.language",
-    "assay.worker.child", "assay.worker.bare",
+    "assay.worker.child",
 )  # fmt: skip
 OPTIONAL = (
     "numpy",
