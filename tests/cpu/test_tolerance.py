@@ -627,3 +627,11 @@ def test_booleans_and_integers_are_exact() -> None:
     assert judged(lambda x: (x // 3, x > 7), [x], [x // 3, x > 7]).ok
     assert not judged(lambda x: (x // 3, x > 7), [x], [x // 3, x > 8]).ok
     assert not judged(lambda x: (x // 3, x > 7), [x], [(x + 1) // 3, x > 7]).ok
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("scale", [2.0**-8, 1.0])
+def test_tanh_through_sigmoid_is_honest_near_zero(seed: int, scale: float) -> None:
+    x = normal(32, 200, seed=seed, scale=scale)
+    assert judged(torch.tanh, [x], 2 * torch.sigmoid(2 * x) - 1).ok
+    assert not judged(torch.tanh, [x], torch.tanh(x.bfloat16().float())).ok

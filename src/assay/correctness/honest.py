@@ -32,7 +32,12 @@ _EXACT = frozenset({
     "one_hot", "scatter", "index_put", "new_zeros", "new_ones", "new_full", "new_empty", "rand", "randn",
     "bernoulli", "native_dropout", "unfold", "im2col",
 })  # fmt: skip
+# Usually computed from numbers near one, 2 * sigmoid(2x) - 1 or exp(x) - 1, say: an honest error is absolute.
+_NEAR_ONE = frozenset({
+    "tanh", "erf", "expm1", "log1p", "softplus", "mish", "elu", "celu", "selu", "log_sigmoid_forward",
+})  # fmt: skip
 _CHAIN_STEPS = 256
+_LONG_CHAIN_STEPS = 2048
 
 
 def _name(func: Any) -> str:
@@ -66,17 +71,22 @@ class RoundingNoise(TorchDispatchMode):
         if _name(func) in _EXACT or func.is_view:
             return out
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            self.disturb(tensor, self._amplitude)
+            self.disturb(tensor, self._amplitude, absolute=_name(func) in _NEAR_ONE)
         return out
 
-    def disturb(self, tensor: Any, amplitude: float) -> None:
-        """In place; integers, lower precisions and what is not finite are left alone."""
+    def disturb(self, tensor: Any, amplitude: float, *, absolute: bool = False) -> None:
+        """In place; integers, lower precisions and what is not finite are left alone.
+
+        Args:
+            absolute: disturb as if the result were at least one in size.
+        """
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64 or tensor.numel() == 0:
             return
         noise = torch.empty_like(tensor)
         noise.uniform_(-1.0, 1.0, generator=self._generator)
         # An infinity (a mask, say) plus minus itself would be NaN.
-        tensor.add_(noise.mul_(tensor).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
+        size = tensor.abs().clamp_(min=1.0) if absolute else tensor
+        tensor.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
 
 
 class Reordered(TorchDispatchMode):
@@ -95,7 +105,7 @@ def _is_real(tensor: Any) -> bool:
 
 
 def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
-    """Sum over dimensions, one element after the other on the CPU, as a scan on the GPU."""
+    """Sum over dimensions, one element after the other on the CPU, in a long chain on the GPU."""
     chosen = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
     dims = [d % x.dim() for d in chosen]
     kept = [d for d in range(x.dim()) if d not in dims]
@@ -108,7 +118,10 @@ def _running_sum(flat: torch.Tensor) -> torch.Tensor:
     if flat.shape[-1] == 0:
         return flat.new_zeros(flat.shape[:-1])
     if flat.device.type != "cpu":
-        return torch.cumsum(flat, -1)[..., -1].clone()
+        total = torch.zeros_like(flat[..., 0])
+        for part in flat.tensor_split(min(flat.shape[-1], _LONG_CHAIN_STEPS), dim=-1):
+            total = total + part.sum(-1)
+        return total
     # torch's CPU cumsum accumulates in double; numpy's stays in the dtype it is given.
     rows = flat.reshape(-1, flat.shape[-1]).numpy()
     sums = np.cumsum(rows, axis=-1, dtype=rows.dtype)[:, -1]

@@ -161,10 +161,24 @@ def _undone(module: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def pinned_precision(precision: Precision) -> Iterator[None]:
     """The same TF32 and reduced-precision settings for everyone, whatever the process had before."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = (matmul.allow_tf32, cudnn.allow_tf32)
-    matmul.allow_tf32 = cudnn.allow_tf32 = precision.allow_tf32
+    before = pin_precision(allow_tf32=precision.allow_tf32)
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        for (owner, name), value in before.items():
+            setattr(owner, name, value)
+
+
+def pin_precision(*, allow_tf32: bool) -> dict[tuple[Any, str], bool]:
+    """Set every switch that trades precision for speed; returns what each was before."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    wanted: dict[tuple[Any, str], bool] = {
+        (matmul, "allow_tf32"): allow_tf32,
+        (cudnn, "allow_tf32"): allow_tf32,
+        (matmul, "allow_fp16_reduced_precision_reduction"): False,
+        (matmul, "allow_bf16_reduced_precision_reduction"): False,
+    }
+    before = {(owner, name): getattr(owner, name) for owner, name in wanted}
+    for (owner, name), value in wanted.items():
+        setattr(owner, name, value)
+    return before

@@ -28,7 +28,7 @@ def flatten(value: Any, tensors: list[torch.Tensor], depth: int = 0) -> Any:
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, int):
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
         return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
@@ -109,7 +109,7 @@ def _leaf(kind: str, body: Any, tensors: list[torch.Tensor]) -> Any:
 def _number(text: Any) -> float:
     try:
         return float(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise NotCarried("a malformed number") from error
 
 

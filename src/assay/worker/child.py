@@ -22,6 +22,7 @@ import torch
 
 from assay.build import Toolchain, compile_candidate, diagnose_exception
 from assay.candidates import Candidate
+from assay.correctness.reference import pin_precision
 from assay.problems.values import NotCarried, dtype_name, dtype_named, flatten, unflatten
 from assay.records.codec import from_plain, to_plain
 from assay.records.errors import CandidateFailure, UserError
@@ -90,8 +91,7 @@ def _set_environment(scratch: str) -> None:
 
 def _open_cuda(device: torch.device) -> None:
     torch.cuda.set_device(device)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    pin_precision(allow_tf32=False)
     torch.ones(1, device=device).add_(1).cpu()
 
 
