@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from specifications import Function
 
 from assay.correctness import Calibration, Reference, Yardstick, calibrate, tensors_of
 from assay.correctness.mutants import PRECISION, REQUIRED, lower_dtype, mutate
@@ -19,22 +20,7 @@ SEEDS = (1, 2, 3)
 Draw = Callable[[torch.Generator], list[Any]]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """These tensors are small: more threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Drawn:
