@@ -2,7 +2,7 @@
 .PHONY: run test check
 run:
 	@scripts/setup
-	@.venv/bin/assay check examples/layernorm/problem.py examples/layernorm/kernel.cpp --device cpu
+	@.venv/bin/assay check examples/layernorm/problem.py examples/layernorm/kernel.py
 
 test:
 	@scripts/test

@@ -45,8 +45,8 @@ def show_verdict(verdict: Verdict, record: Path) -> None:
 
 def _case_table(cases: tuple[CaseResult, ...]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("case", "outcome", "calls", "error/tolerance", "what"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("case", "outcome", "calls", "error", "what"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "case")
     for case in cases:
         sizes = ", ".join(f"{k}={v}" for k, v in case.sizes.items())
         extra = [sizes, "" if case.layout == "given" else case.layout]
@@ -94,7 +94,7 @@ def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
         hidden = sum(case.hidden and case.outcome == "passed" for case in verdict.cases)
         calls = sum(case.calls for case in verdict.cases)
         console.print(
-            f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of tolerance"
+            f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of its tolerance"
         )
     if not verdict.speed_measurable:
         console.print("[dim]run through Triton's interpreter: correctness only, speed is not measurable[/]")
