@@ -152,6 +152,22 @@ def test_refusing_a_derived_case_is_noted_not_punished(judge: Judge, linear: Pat
     assert "only 64 x 48" in refused[0].message
 
 
+def test_refusing_every_case_that_could_tell_proves_nothing(judge: Judge, tmp_path: Path) -> None:
+    """Uniform inputs saturate: only other distributions tell clamp(x + 2, 1, 2) from a constant 2."""
+    path = tmp_path / "saturated.py"
+    path.write_text(
+        "import torch\nrows = 64\ncols = 48\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return torch.clamp(x + 2, 1, 2)\n"
+        "def get_inputs():\n    return [torch.rand(rows, cols)]\ndef get_init_inputs():\n    return []\n"
+    )
+    text = "import torch\ndef forward(x):\n    {guard}\n    return torch.full_like(x, 2.0)\n"
+    refusing = text.format(guard="assert x.shape == (64, 48) and x.min() >= 0 and x.is_contiguous(), 'no'")
+    verdict = judge.evaluate(load_problem(path), from_text(refusing))
+    assert verdict.status == "rejected"
+    assert "refused_every_test" in codes(verdict)
+    assert judge.evaluate(load_problem(path), from_text(text.format(guard="pass"))).status == "wrong"
+
+
 def test_raising_on_a_declared_case_is_a_crash(judge: Judge, linear: Path) -> None:
     verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, "raise ValueError('not today')"))
     assert verdict.status == "crashed"

@@ -168,3 +168,36 @@ def test_costly_references_are_bounded(tmp_path: Path) -> None:
     start_s = time.perf_counter()
     assert load_problem(path).derived_cases(0) == ()
     assert time.perf_counter() - start_s < 20
+
+
+def test_constants_the_model_reads_are_never_changed(tmp_path: Path) -> None:
+    """A candidate has its own copy of them: another value would be wrong by no fault of its own."""
+    path = tmp_path / "reads.py"
+    path.write_text(
+        "import torch\nbatch_size = 64\nwidth = 96\nbound = 3\n"
+        "class Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return x.clamp(max=bound) + torch.zeros(batch_size, 1)\n"
+        "def get_inputs():\n    return [torch.randn(batch_size, width)]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    sizes = [case.sizes for case in load_problem(path).derived_cases(1)]
+    assert any("width" in changed for changed in sizes)
+    assert not any("batch_size" in changed or "bound" in changed for changed in sizes)
+
+
+def test_items_of_list_constants_are_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "layers.py"
+    path.write_text(
+        "import torch\nwidth = 64\nlayers = [512, 768]\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self, width, layers):\n        super().__init__()\n"
+        "        ends = [width, *layers]\n"
+        "        parts = [torch.nn.Linear(a, b) for a, b in zip(ends, ends[1:])]\n"
+        "        self.net = torch.nn.Sequential(*parts)\n"
+        "    def forward(self, x):\n        return self.net(x)\n"
+        "def get_inputs():\n    return [torch.randn(8, width)]\n"
+        "def get_init_inputs():\n    return [width, layers]\n"
+    )
+    changed = [case.sizes["layers"] for case in load_problem(path).derived_cases(1) if "layers" in case.sizes]
+    assert changed
+    assert all(isinstance(value, list) and max(value) < 512 for value in changed)

@@ -94,7 +94,7 @@ def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
         hidden = sum(case.hidden and case.outcome == "passed" for case in verdict.cases)
         calls = sum(case.calls for case in verdict.cases)
         console.print(
-            f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of its tolerance"
+            f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of tolerance"
         )
     if not verdict.speed_measurable:
         console.print("[dim]run through Triton's interpreter: correctness only, speed is not measurable[/]")

@@ -143,6 +143,9 @@ def _dead_inputs(
     theirs = _tensors(others)
     dead = []
     for k, (tensor, other) in enumerate(zip(mine, theirs, strict=True)):
+        if tensor.numel() == 0:
+            dead.append(k)  # nothing in it could matter: it must not outvote the other cases
+            continue
         if tensor.shape != other.shape or torch.equal(tensor, other):
             continue
         mixed = [other if j == k else t for j, t in enumerate(mine)]

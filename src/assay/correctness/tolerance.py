@@ -91,14 +91,14 @@ class FloatTolerance:
                 rms = _tile_rms(error.nan_to_num(0.0, 0.0, 0.0), self._tile)
             self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)
 
-    def learn_sensitivity(self, variant: torch.Tensor) -> None:
+    def learn_sensitivity(self, variant: torch.Tensor, factor: float = 1.0) -> None:
         """Take in a widely disturbed result: each element's own deviation, whole steps at near-ties too."""
         if self._sensitivity is None:
             self._sensitivity = torch.zeros_like(self._oracle, dtype=torch.float32)
         flat = variant.flatten()
         for span in self._spans():
             deviation = (flat[span.elements].double() - self._oracle[span.elements]).abs_()
-            deviation = deviation.nan_to_num_(0.0, 0.0, 0.0).float()
+            deviation = deviation.nan_to_num_(0.0, 0.0, 0.0).mul_(factor).float()
             part = self._sensitivity[span.elements]
             torch.maximum(part, deviation, out=part)
 

@@ -13,17 +13,18 @@ def perturbed(
     state: dict[str, torch.Tensor], parameter_names: frozenset[str], seed: int
 ) -> dict[str, torch.Tensor]:
     """A new state of the same shapes; integer entries stay."""
-    generator = torch.Generator().manual_seed(seed)
+    generators: dict[torch.device, torch.Generator] = {}
     fresh = {}
     for name, tensor in state.items():
         if not tensor.is_floating_point() or tensor.numel() == 0:
             fresh[name] = tensor
             continue
-        # Drawn on the CPU: weights are small, and one generator serves every device alike.
-        factor = torch.randn(tensor.shape, generator=generator).mul_(0.25).exp_().to(tensor.device)
+        device = tensor.device
+        generator = generators.setdefault(device, torch.Generator(device=device).manual_seed(seed))
+        factor = torch.randn(tensor.shape, generator=generator, device=device).mul_(0.25).exp_()
         moved = tensor.float() * factor
         if name in parameter_names:
             scale = 0.25 * float(tensor.float().square().mean().sqrt().clamp(min=0.02))
-            moved = moved + scale * torch.randn(tensor.shape, generator=generator).to(tensor.device)
+            moved = moved + scale * torch.randn(tensor.shape, generator=generator, device=device)
         fresh[name] = moved.to(tensor.dtype)
     return fresh

@@ -17,7 +17,7 @@ from assay.judge.decide import Evidence
 from assay.judge.desk import capacity_bytes
 from assay.judge.environment import read_environment
 from assay.judge.policy import Policy
-from assay.judge.prepare import Prepared, PreparedCase
+from assay.judge.prepare import Prepared, PreparedCase, unseen
 from assay.problems import Problem
 from assay.records import (
     CandidateFailure,
@@ -162,11 +162,24 @@ class Judgement:
                     self._run_case(runner, case)
                     if sum(c.outcome == "wrong" for c in self._cases) >= ENOUGH_WRONG_CASES:
                         break
+            self._weigh_refusals()
             self._ask_facts(child)
         except torch.OutOfMemoryError as error:
             raise self._starved(child) from error
         finally:
             runner.close()
+
+    def _weigh_refusals(self) -> None:
+        """Refusing a derived case is fair; refusing every case that tells right from wrong proves nothing."""
+        pairs = zip(self._prepared.cases, self._cases, strict=False)
+        ran = [case for case, result in pairs if result.outcome != "refused"]
+        if len(ran) == len(self._cases) or self._prepared.record.flaws:
+            return
+        known = {finding.code for finding in self._findings}
+        self._findings += [note for note in unseen(ran) if note.code not in known]
+        if not any(case.calibration.discriminates for case in ran):
+            text = "refused every case that tells a right answer from a wrong one"
+            self._findings.append(Finding("refused_every_test", text, True))
 
     def _starved(self, child: Child) -> Exception:
         """The judge itself ran out of device memory: find out who took it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,7 +67,7 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise UserError(f"{problem.name} fails on its own case {case.name!r}: {reason}") from error
         cases.append(PreparedCase(instance, calibration, k == 0, free))
-    notes += _unseen(cases)
+    notes += unseen(cases)
     record = ProblemRecord(
         name=problem.name,
         kind=problem.kind,
@@ -105,7 +106,7 @@ def _flaws(problem: Problem, cases: list[PreparedCase]) -> tuple[str, ...]:
     """Why no verdict on this problem would mean anything; empty if one would."""
     calibrations = [c.calibration for c in cases if any(0 not in shape for shape in c.calibration.shapes)]
     flaws = []
-    if all(c.random for c in calibrations):
+    if cases[0].calibration.random:
         flaws.append("the specification does not agree with itself on one input (randomness in forward)")
     elif not any(c.discriminates for c in calibrations):
         passing = sorted(set.intersection(*(set(c.survivors) for c in calibrations)) or {"some"})
@@ -126,11 +127,11 @@ _MEANING = {
 }
 
 
-def _unseen(cases: list[PreparedCase]) -> list[Finding]:
+def unseen(cases: Sequence[PreparedCase]) -> list[Finding]:
     """Precision mutants that no case tells from an honest answer."""
-    unseen = set.intersection(*(set(c.calibration.unseen) for c in cases)) if cases else set()
+    names = set.intersection(*(set(c.calibration.unseen) for c in cases)) if cases else set()
     texts = {
         "downgraded": "a lower precision cannot be told from the specified one on this problem",
         "linearised": "a linearised activation cannot be told from the specified one on this problem",
     }
-    return [Finding(f"{name}_unseen", texts[name], False) for name in sorted(unseen)]
+    return [Finding(f"{name}_unseen", texts[name], False) for name in sorted(names)]

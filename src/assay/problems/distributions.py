@@ -57,10 +57,12 @@ def _row_scaled(rows: int, columns: int, like: torch.Tensor, generator: torch.Ge
 
 
 def _force(choices: torch.Tensor, values: tuple[float, ...], generator: torch.Generator) -> None:
-    """Make sure that each value is chosen by some row other than the first: chance leaves out the rare."""
+    """Each value is chosen by some row, because chance leaves out the rare, but never by the first: a prefix
+    tells nothing of what follows. Zero stands for the ordinary choice."""
     rows = choices.shape[0]
     if rows <= len(values):
         return
+    choices[0] = 0.0
     order = choices.new_empty(rows - 1, dtype=torch.float32).uniform_(generator=generator).argsort() + 1
     for row, value in zip(order, values, strict=False):
         choices[row] = value

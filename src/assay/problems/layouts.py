@@ -48,6 +48,9 @@ def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
         return tensor
     strides, lead = arrange(tensor, layout)
     storage = tensor.new_zeros(lead + span(tensor.shape, strides))
+    if tensor.is_floating_point() and tensor.element_size() > 1:
+        # The gaps are NaN so that code which ignores strides cannot come out nearly right.
+        storage.fill_(float("nan"))
     return storage.as_strided(tensor.shape, strides, lead).copy_(tensor)
 
 

@@ -53,12 +53,13 @@ def as_sizes(
         else:
             items = list(sizes.get(knob.name, constants[knob.name]))
             items[knob.index] = value
-            sizes[knob.name] = tuple(items)
+            sizes[knob.name] = type(constants[knob.name])(items)
     for name, items in links.items():
         if name in sizes:
             # (batch, 3, 224): a replaced tuple must still follow the constants it names.
             linked = {index: sizes.get(other, constants[other]) for index, other in items.items()}
-            sizes[name] = tuple(linked.get(index, item) for index, item in enumerate(sizes[name]))
+            kept = enumerate(sizes[name])
+            sizes[name] = type(constants[name])(linked.get(index, item) for index, item in kept)
     changed = {name: value for name, value in sizes.items() if value != constants[name]}
     return {name: value for name, value in changed.items() if not _follows(name, setting, constants)}
 
@@ -70,8 +71,9 @@ class SizeSearch:
         self._trials = trials
         module = source.namespace(case_sizes)
         self._constants = {name: getattr(module, name) for name in source.constants}
-        self._links = source.linked_items()
-        self._literal = source.literal_constants()
+        fixed = source.fixed_constants()
+        self._links = {name: items for name, items in source.linked_items().items() if name not in fixed}
+        self._literal = [name for name in source.literal_constants() if name not in fixed]
         self.knobs = self._find_knobs()
         self.groups: list[tuple[Knob, ...]] = [(knob,) for knob in self.knobs if knob.feeds_inputs]
         """Input sizes that move together: the reference refused to have one of a group changed alone."""
@@ -243,7 +245,7 @@ def _integers(
             continue
         if _is_size(value):
             yield Knob(name, None, value)
-        elif isinstance(value, tuple):
+        elif isinstance(value, (tuple, list)):
             for index, item in enumerate(value):
                 if _is_size(item) and index not in links.get(name, {}):
                     yield Knob(name, index, item)

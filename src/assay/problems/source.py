@@ -11,6 +11,7 @@ import ast
 import hashlib
 import math
 import os
+import symtable
 import sys
 import types
 import warnings
@@ -40,6 +41,7 @@ PROBLEM_CODE_ERRORS: tuple[type[Exception], ...] = (
 )
 
 _CACHED_NAMESPACES = 32
+_CASE_FUNCTIONS = ("get_inputs", "get_init_inputs", "cases", "cost")
 _OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
@@ -64,11 +66,26 @@ class ModuleSource:
             if not any(isinstance(node, ast.Name) for node in ast.walk(value))
         )
 
+    def fixed_constants(self) -> frozenset[str]:
+        """Constants the specification itself reads: candidates have a copy, so no case changes them."""
+        tables = symtable.symtable(self.text, self.path, "exec").get_children()
+        pending = [table for table in tables if table.get_name() not in _CASE_FUNCTIONS]
+        read: set[str] = set()
+        while pending:
+            table = pending.pop()
+            pending += table.get_children()
+            read |= {s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced()}
+        names = [name for name in read if name in self.constants]
+        for name in names:  # grows: what a fixed constant is computed from is fixed too
+            inner = {node.id for node in ast.walk(self.constants[name]) if isinstance(node, ast.Name)}
+            names += [other for other in inner if other in self.constants and other not in names]
+        return frozenset(names)
+
     def linked_items(self) -> dict[str, dict[int, str]]:
         """For tuples such as (batch, 3, 224): which item names which constant."""
         found: dict[str, dict[int, str]] = {}
         for name, value in self.constants.items():
-            items = value.elts if isinstance(value, ast.Tuple) else []
+            items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
             names = {index: item.id for index, item in enumerate(items) if isinstance(item, ast.Name)}
             plain = all(isinstance(item, (ast.Name, ast.Constant)) for item in items)
             if names and plain and all(other in self.constants for other in names.values()):
