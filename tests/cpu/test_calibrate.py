@@ -89,7 +89,7 @@ def test_each_required_mutant_fails(mutant: str) -> None:
         yardstick = Yardstick(reference, inputs, Precision(), seed)
         right = [o.to(n.dtype) for o, n in zip(yardstick.oracle, yardstick.native, strict=True)]
         assert yardstick.check(right, levels=(1,)).ok
-        wrong = mutate(right, tensors_of(reference.native(instance.make_inputs(seed + 100, CPU))))[mutant]
+        wrong = mutate(mutant, right, tensors_of(reference.native(instance.make_inputs(seed + 100, CPU))))
         assert wrong is not None and not yardstick.check(wrong, levels=(1,)).ok
 
 
@@ -275,14 +275,14 @@ def test_a_task_with_its_own_check_is_asked_instead() -> None:
 
 def test_mutants_differ_from_the_right_answer_or_are_none() -> None:
     right, other = [torch.arange(1.0, 101)], [torch.arange(1.0, 101) + 5]
-    made = mutate(right, other)
+    made = {name: mutate(name, right, other) for name in REQUIRED}
     assert tuple(made) == REQUIRED
     assert all(wrong is not None and not torch.equal(wrong[0], right[0]) for wrong in made.values())
     assert torch.equal(made["dropped_tail"][0][:-12], right[0][:-12])  # type: ignore[index]
-    scalar = mutate([torch.tensor(2.0)], [torch.tensor(3.0)])
+    scalar = {name: mutate(name, [torch.tensor(2.0)], [torch.tensor(3.0)]) for name in REQUIRED}
     assert scalar["constant"] is None and scalar["dropped_tail"] is None and scalar["zeros"] is not None
-    assert mutate([torch.arange(5)], [torch.arange(5)])["scaled"] is None
-    assert mutate(right, right)["dropped_tail"] is None
+    assert mutate("scaled", [torch.arange(5)], [torch.arange(5)]) is None
+    assert mutate("dropped_tail", right, right) is None
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(torch.float64, 23), (torch.float32, 7), (torch.bfloat16, 3)])

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from assay.records.errors import JudgeFault
+
 REQUIRED = ("zeros", "constant", "scaled", "other_input", "dropped_tail")
 """A case on which one of these passes cannot tell right from wrong."""
 PRECISION = ("downgraded", "linearised")
@@ -36,16 +38,21 @@ def lower_dtype(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(lower).to(tensor.dtype)
 
 
-def mutate(right: list[torch.Tensor], other: list[torch.Tensor]) -> dict[str, list[torch.Tensor] | None]:
-    """Wrong outputs by name; None where a mutant would equal the right answer by construction."""
-    return {
-        "zeros": [torch.zeros_like(t) for t in right],
-        # One number is its own mean; that it does not depend on the input shows in "other_input".
-        "constant": [_constant(t) for t in right] if any(t.numel() > 1 for t in right) else None,
-        "scaled": _unless_integer(right, lambda t: (t.double() * scale_of(t.dtype)).to(t.dtype)),
-        "other_input": other,
-        "dropped_tail": _dropped(right, other),
-    }
+def mutate(name: str, right: list[torch.Tensor], other: list[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Wrong outputs of one kind; None where they would equal the right ones by construction."""
+    match name:
+        case "zeros":
+            return [torch.zeros_like(t) for t in right]
+        case "constant":
+            # One number is its own mean; that it does not depend on the input shows in "other_input".
+            return [_constant(t) for t in right] if any(t.numel() > 1 for t in right) else None
+        case "scaled":
+            return _unless_integer(right, _scaled)
+        case "other_input":
+            return other
+        case "dropped_tail":
+            return _dropped(right, other)
+    raise JudgeFault(f"no mutant is called {name!r}")
 
 
 def scale_of(dtype: torch.dtype) -> float:
@@ -59,6 +66,11 @@ def _constant(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point():
         return torch.full_like(tensor, tensor.flatten()[0].item())
     return torch.full_like(tensor, float(tensor.double().nanmean()))
+
+
+def _scaled(tensor: torch.Tensor) -> torch.Tensor:
+    wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    return (wide * scale_of(tensor.dtype)).to(tensor.dtype)
 
 
 def _unless_integer(

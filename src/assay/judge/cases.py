@@ -25,6 +25,7 @@ from assay.correctness import (
     touched,
 )
 from assay.judge.desk import Desk, capacity_bytes
+from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
 from assay.judge.prepare import PreparedCase
 from assay.problems import Instance, Precision
@@ -167,6 +168,7 @@ class CaseRunner:
     ) -> tuple[list[torch.Tensor], list[OutputFact], list[Finding]]:
         """Release the input, take the answer off the desk, look at what was done to the input."""
         self._desk.clear_mailbox(room)
+        leave_room(self._device)
         poison = {
             "poison_bytes": [room // max(len(run.calibration.shapes), 1)] * 2,
             "pattern": secrets.randbits(32),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from assay.correctness import Fingerprinter
+from assay.judge.devices import leave_room
 from assay.problems.values import NotCarried, dtype_named
 from assay.records import CandidateFailure
 from assay.worker import Child
@@ -93,6 +94,7 @@ class Desk:
             return arena
         if arena is not None:
             arena.close()
+        leave_room(self._device)
         arena = make_arena(size_bytes, self._device)
         self._arenas[role] = arena
         self._child.extra_memory_bytes = sum(

@@ -1,4 +1,4 @@
-"""Which device to judge on."""
+"""Which device to judge on, and how to share it."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ def cuda_arch(device: torch.device) -> str | None:
         return None
     major, minor = torch.cuda.get_device_capability(device)
     return f"{major}{minor}"
+
+
+def leave_room(device: torch.device) -> None:
+    """Give cached device memory back where the judge's cache would starve the candidate."""
+    if device.type != "cuda":
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    if free < total // 2:
+        torch.cuda.empty_cache()

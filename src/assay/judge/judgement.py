@@ -233,7 +233,8 @@ class Judgement:
         except CandidateFailure as failure:
             evidence = self._refused_or_raise(case, failure)
         self._cases.append(evidence.result)
-        self._findings += evidence.findings
+        said = {(finding.code, finding.message) for finding in self._findings}
+        self._findings += [f for f in dict.fromkeys(evidence.findings) if (f.code, f.message) not in said]
         if evidence.state != "none" and self._state != "by seed":
             self._state = evidence.state
 
