@@ -168,6 +168,22 @@ def test_refusing_every_case_that_could_tell_proves_nothing(judge: Judge, tmp_pa
     assert judge.evaluate(load_problem(path), from_text(text.format(guard="pass"))).status == "wrong"
 
 
+@pytest.mark.parametrize(
+    ("forward", "status"),
+    [("return x.t()", "passed"), ("return x.t().contiguous()", "passed"), ("return x.t() + 1", "wrong")],
+)
+def test_a_view_is_allowed_where_the_specification_returns_one(
+    judge: Judge, tmp_path: Path, forward: str, status: str
+) -> None:
+    path = tmp_path / "view.py"
+    path.write_text(
+        "import torch\nrows = 64\ncols = 48\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return x.t()\n"
+        "def get_inputs():\n    return [torch.randn(rows, cols)]\ndef get_init_inputs():\n    return []\n"
+    )
+    assert judge.evaluate(load_problem(path), from_text(f"def forward(x):\n    {forward}\n")).status == status
+
+
 def test_raising_on_a_declared_case_is_a_crash(judge: Judge, linear: Path) -> None:
     verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, "raise ValueError('not today')"))
     assert verdict.status == "crashed"

@@ -46,6 +46,8 @@ class Calibration:
     """Inputs whose contents do not matter."""
     writes_inputs: bool
     """The specification itself writes into its inputs, so a candidate may."""
+    shares_inputs: bool
+    """The specification itself returns memory of its inputs (a view, say), so a candidate may."""
     random: bool
     """The specification does not agree with itself on one input."""
     oracle: str
@@ -66,6 +68,7 @@ def calibrate(
     outputs: list[torch.Tensor] = []
     tree = flatten(reference.native(inputs, in_place=True), outputs)
     writes = _fingerprints(fingerprinter, inputs) != before
+    shares = not _storages(outputs).isdisjoint(_storages(_tensors(inputs)))
     if writes:
         inputs = instance.make_inputs(seeds[1], device)
     survivors, unseen, dead, random = _trials(reference, instance, precision, inputs, seeds[2])
@@ -77,6 +80,7 @@ def calibrate(
         unseen=unseen,
         dead_inputs=dead,
         writes_inputs=writes,
+        shares_inputs=shares,
         random=random,
         oracle=reference.oracle,
     )
@@ -158,6 +162,10 @@ def _dead_inputs(
 
 def inputs_device(inputs: list[Any], fallback: torch.device) -> torch.device:
     return next((t.device for t in _tensors(inputs)), fallback)
+
+
+def _storages(tensors: list[torch.Tensor]) -> set[int]:
+    return {t.untyped_storage().data_ptr() for t in tensors if t.numel()}
 
 
 def _fingerprints(fingerprinter: Fingerprinter, inputs: list[Any]) -> list[int]:

@@ -143,7 +143,8 @@ class CaseRunner:
         tree = _carried(inputs, tensors, "get_inputs()")
         # Call 1 finds new contents under the very tensors of call 0; later ones come from elsewhere.
         places = self._desk.lay(tensors, run.instance.case.layout, moved=k > 1)
-        hold = (held + 1) * room <= HELD_BYTES
+        # What shares memory with an input changes when the next one is laid out.
+        hold = (held + 1) * room <= HELD_BYTES and not run.lends_inputs
         head = {"inputs": tree, "tensors": places, "grad": grad, "hold": hold}
         got, facts, findings = self._answer(run, head, room)
         prints = self._desk.fingerprints(got) if hold else []
@@ -184,7 +185,7 @@ class CaseRunner:
         if not self._desk.inputs_untouched() and not run.calibration.writes_inputs:
             findings.append(Finding("input_modified", "the candidate wrote into its inputs", True, case))
         for fact in facts:
-            if fact.aliases and not run.calibration.writes_inputs:
+            if fact.aliases and not run.lends_inputs:
                 findings.append(
                     Finding("aliased_output", f"an output shares memory with {fact.aliases}", True, case)
                 )
@@ -231,6 +232,7 @@ class _Run:
         self.instance = case.instance
         self.calibration = case.calibration
         self.free_contents = case.free_contents and not case.calibration.writes_inputs
+        self.lends_inputs = case.calibration.writes_inputs or case.calibration.shares_inputs
         self.first_inputs: list[Any] = []
         self.seed = seed
         self.reference = Reference(case.instance, precision, device, seed)
