@@ -86,3 +86,33 @@ def test_doctor_gives_a_fix_for_what_is_missing(tmp_path: Path) -> None:
     names = {item["name"] for item in items}
     assert {"torch", "gpu", "c++", "nvcc", "ncu", "sandbox landlock", "sandbox seccomp"} <= names
     assert all(item["fix"] for item in items if not item["works"])
+
+
+def test_a_problem_that_exits_gives_no_verdict(tmp_path: Path) -> None:
+    problem = tmp_path / "leaves.py"
+    problem.write_text((EXAMPLE / "problem.py").read_text() + "\nraise SystemExit(0)\n")
+    run = check(problem, EXAMPLE / "wrong.py", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "sys.exit" in run.stderr
+
+
+def test_records_that_cannot_be_written_are_told_before_judging(tmp_path: Path) -> None:
+    run = check(EXAMPLE / "problem.py", EXAMPLE / "wrong.py", "--records", "/proc/nowhere", cwd=tmp_path)
+    assert run.returncode == 2
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_timeouts_are_positive(tmp_path: Path, seconds: str) -> None:
+    run = check(EXAMPLE / "problem.py", EXAMPLE / "wrong.py", "--timeout", seconds, cwd=tmp_path)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+
+
+def test_what_a_crashing_candidate_printed_is_shown(tmp_path: Path) -> None:
+    candidate = tmp_path / "chatty.py"
+    candidate.write_text("def forward(x, **state):\n    print('a last word')\n    raise ValueError('boom')\n")
+    run = check(EXAMPLE / "problem.py", candidate, cwd=tmp_path)
+    assert run.returncode == 1
+    assert "a last word" in run.stdout
+    assert run.stdout.count("boom") <= 3

@@ -152,20 +152,76 @@ def test_refusing_a_derived_case_is_noted_not_punished(judge: Judge, linear: Pat
     assert "only 64 x 48" in refused[0].message
 
 
-def test_refusing_every_case_that_could_tell_proves_nothing(judge: Judge, tmp_path: Path) -> None:
-    """Uniform inputs saturate: only other distributions tell clamp(x + 2, 1, 2) from a constant 2."""
+SATURATED = """
+import torch
+
+rows = 64
+cols = 48
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.clamp(x + 2, 1, 2)
+
+
+def get_inputs():
+    return [torch.rand(rows, cols)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "status", "code"),
+    [
+        ("x.shape == (64, 48) and x.min() >= 0", "rejected", "refused_contents"),
+        ("x.min() >= 0", "rejected", "refused_contents"),
+        ("x.shape == (64, 48)", "wrong", None),
+        ("True", "wrong", None),
+    ],
+)
+def test_refusing_what_could_tell_is_no_way_out(
+    judge: Judge, tmp_path: Path, guard: str, status: str, code: str | None
+) -> None:
+    """The nominal contents saturate: only others tell clamp(x + 2, 1, 2) from a constant 2."""
     path = tmp_path / "saturated.py"
+    path.write_text(SATURATED)
+    body = f"    assert x.numel() == 0 or ({guard})\n    return torch.full_like(x, 2.0)\n"
+    text = f"import torch\ndef forward(x):\n{body}"
+    verdict = judge.evaluate(load_problem(path), from_text(text))
+    assert verdict.status == status, (verdict.findings, verdict.cases)
+    assert code is None or code in codes(verdict)
+
+
+def test_full_size_gets_other_contents_too(judge: Judge, tmp_path: Path) -> None:
+    path = tmp_path / "relu.py"
+    path.write_text(SATURATED.replace("torch.clamp(x + 2, 1, 2)", "torch.relu(x)"))
+    text = "import torch\ndef forward(x):\n    return x.clone() if x.shape == (64, 48) else torch.relu(x)\n"
+    assert judge.evaluate(load_problem(path), from_text(text)).status == "wrong"
+
+
+def test_parameters_that_start_as_constants_must_be_found(judge: Judge, tmp_path: Path) -> None:
+    path = tmp_path / "norm.py"
     path.write_text(
-        "import torch\nrows = 64\ncols = 48\nclass Model(torch.nn.Module):\n"
-        "    def forward(self, x):\n        return torch.clamp(x + 2, 1, 2)\n"
-        "def get_inputs():\n    return [torch.rand(rows, cols)]\ndef get_init_inputs():\n    return []\n"
+        LINEAR.replace(
+            "self.first = torch.nn.Linear(features, features)", "self.norm = torch.nn.LayerNorm(features)"
+        )
+        .replace("        self.second = torch.nn.Linear(features, 7)\n", "")
+        .replace("self.second(torch.sigmoid(self.first(x)))", "self.norm(x)")
     )
-    text = "import torch\ndef forward(x):\n    {guard}\n    return torch.full_like(x, 2.0)\n"
-    refusing = text.format(guard="assert x.shape == (64, 48) and x.min() >= 0 and x.is_contiguous(), 'no'")
-    verdict = judge.evaluate(load_problem(path), from_text(refusing))
+    verdict = judge.evaluate(
+        load_problem(path), module("pass", "return torch.nn.functional.layer_norm(x, x.shape[-1:])")
+    )
     assert verdict.status == "rejected"
-    assert "refused_every_test" in codes(verdict)
-    assert judge.evaluate(load_problem(path), from_text(text.format(guard="pass"))).status == "wrong"
+    assert "unmatched_state" in codes(verdict)
+
+
+def test_complex_and_dict_outputs_are_judged(judge: Judge, tmp_path: Path) -> None:
+    path = tmp_path / "spectrum.py"
+    path.write_text(SATURATED.replace("torch.clamp(x + 2, 1, 2)", "{'f': torch.fft.fft(x), 'd': x * 2}"))
+    spectrum = "torch.fft.fft(x.double()).to(torch.complex64)"
+    right = f"import torch\ndef forward(x):\n    return {{'d': x + x, 'f': {spectrum}}}\n"
+    assert judge.evaluate(load_problem(path), from_text(right)).status == "passed"
+    wrong = right.replace("x + x", "x * 2.001")
+    assert judge.evaluate(load_problem(path), from_text(wrong)).status == "wrong"
 
 
 @pytest.mark.parametrize(

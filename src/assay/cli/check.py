@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import tempfile
 from pathlib import Path
 
 import click
 
 from assay.cli.render import show_verdict
-from assay.records import Verdict, to_json
+from assay.records import UserError, Verdict, to_json
 
 
 @click.command()
@@ -35,7 +36,11 @@ from assay.records import Verdict, to_json
 @click.option("--allow-flawed", is_flag=True, help="Judge even if the problem cannot tell right from wrong.")
 @click.option("--allow-tf32", is_flag=True, help="Accept TF32 in float32 matrix products and convolutions.")
 @click.option(
-    "--timeout", default=60.0, show_default=True, help="Seconds one call of the candidate may take."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=86400),
+    default=60.0,
+    show_default=True,
+    help="Seconds one call of the candidate may take.",
 )
 def check(
     problem: str,
@@ -65,11 +70,12 @@ def check(
         allow_tf32=allow_tf32,
         call_timeout_s=timeout,
     )
+    folder = record_folder(records)
     source = read_candidate(candidate)
     specification = load_problem(problem)
     with Judge(device, policy) as judge:
         verdict = judge.evaluate(specification, source)
-    path = write_record(verdict, Path(records))
+    path = write_record(verdict, folder)
     if keep:
         keep_sources(path, problem, candidate)
     if as_json:
@@ -79,9 +85,18 @@ def check(
     raise click.exceptions.Exit(0 if verdict.status == "passed" else 1)
 
 
+def record_folder(path: str) -> Path:
+    """Made before anything is judged: a verdict must not be lost for want of a place."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return Path(path)
+    except OSError as error:
+        raise UserError(f"cannot write records to {path}: {error.strerror}; choose --records") from error
+
+
 def write_record(verdict: Verdict, folder: Path) -> Path:
     """Keep the record under a name that sorts by time."""
-    folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     path = folder / f"{stamp}-{verdict.candidate.digest[:8]}.json"
     path.write_text(to_json(verdict, indent=1) + "\n")

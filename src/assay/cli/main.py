@@ -5,8 +5,10 @@ Exit codes: 0 passed, 1 not passed, 2 usage or judge fault.
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
+from typing import NoReturn
 
 import click
 
@@ -27,9 +29,13 @@ cli.add_command(doctor)
 
 
 def main() -> None:
+    # Ended politely, the judge still takes its children and folders with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         # Outside standalone mode click returns the code of an Exit instead of raising it.
-        sys.exit(cli.main(standalone_mode=False) or 0)
+        code = cli.main(standalone_mode=False) or 0
+    except SystemExit:
+        _fail("the problem's code called sys.exit(): there is no verdict")
     except click.Abort:
         _fail("interrupted")
     except click.ClickException as error:
@@ -42,9 +48,10 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - the process edge: a fault of ours must not read as "not passed"
         traceback.print_exc()
         _fail("the judge failed, no verdict: this is a bug, please report it with the lines above")
+    sys.exit(code)
 
 
-def _fail(text: str) -> None:
+def _fail(text: str) -> NoReturn:
     click.echo(f"assay: {text}", err=True)
     sys.exit(2)
 

@@ -35,6 +35,8 @@ def show_verdict(verdict: Verdict, record: Path) -> None:
         console.print(_case_table(verdict.cases))
     _show_cause(console, verdict)
     for finding in verdict.findings:
+        if finding.message in _cause(verdict):
+            continue
         mark = "[red]✗[/]" if finding.fatal else "[yellow]·[/]"
         where = f" [dim]({escape(finding.case)})[/]" if finding.case else ""
         console.print(f"{mark} {finding.code}: {escape(finding.message)}{where}", soft_wrap=True)
@@ -45,7 +47,7 @@ def show_verdict(verdict: Verdict, record: Path) -> None:
 
 def _case_table(cases: tuple[CaseResult, ...]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("case", "outcome", "calls", "error", "what"):
+    for heading in ("case", "outcome", "calls", "error/tol", "what"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "case")
     for case in cases:
         sizes = ", ".join(f"{k}={v}" for k, v in case.sizes.items())
@@ -58,11 +60,15 @@ def _case_table(cases: tuple[CaseResult, ...]) -> Table:
     return table
 
 
-def _show_cause(console: Console, verdict: Verdict) -> None:
+def _cause(verdict: Verdict) -> str:
     if isinstance(verdict, BuildFailed):
-        console.print(escape(verdict.diagnosis), soft_wrap=True)
-    elif isinstance(verdict, Crashed):
-        console.print(escape(verdict.death), soft_wrap=True)
+        return verdict.diagnosis
+    return verdict.death if isinstance(verdict, Crashed) else ""
+
+
+def _show_cause(console: Console, verdict: Verdict) -> None:
+    if _cause(verdict):
+        console.print(escape(_cause(verdict)), soft_wrap=True)
     elif isinstance(verdict, TimedOut):
         console.print(f"no answer to {verdict.phase} within {verdict.limit_s:g} s")
     failing = next((case for case in verdict.cases if case.mismatches), None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,9 +19,10 @@ from assay.correctness.fingerprint import Fingerprinter
 from assay.correctness.mutants import PRECISION, REQUIRED, mutate
 from assay.correctness.reference import UNSUPPORTED, Reference, tensors_of
 from assay.correctness.tolerance import FloatTolerance
-from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
+from assay.correctness.yardstick import TaskYardstick, Yardstick, as_real, make_yardstick
 from assay.problems import Instance, Precision
-from assay.problems.values import dtype_name, flatten, skeleton, unflatten
+from assay.problems.values import canonical, dtype_name, flatten, skeleton, unflatten
+from assay.records.errors import UserError
 
 LARGE_BYTES = 1 << 29
 """Above this, mutants are held against a 16 times wider tolerance instead of one learned from many runs."""
@@ -42,6 +43,8 @@ class Calibration:
     """Required mutants that would pass here: the case cannot tell them from right answers."""
     unseen: tuple[str, ...]
     """Precision mutants that would pass here."""
+    undecidable: tuple[int, ...]
+    """Outputs that may be replaced alone by those of another input, or by zeros, without being noticed."""
     dead_inputs: tuple[int, ...]
     """Inputs whose contents do not matter."""
     writes_inputs: bool
@@ -66,44 +69,57 @@ def calibrate(
     fingerprinter = Fingerprinter(device)
     before = _fingerprints(fingerprinter, inputs)
     outputs: list[torch.Tensor] = []
-    tree = flatten(reference.native(inputs, in_place=True), outputs)
+    tree = flatten(canonical(reference.native(inputs, in_place=True)), outputs)
+    if kinds := {"str", "dtype", "device"} & set(_kinds(skeleton(tree))):
+        raise UserError(f"the specification returns a {min(kinds)}, which cannot be judged: return tensors")
     writes = _fingerprints(fingerprinter, inputs) != before
     shares = not _storages(outputs).isdisjoint(_storages(_tensors(inputs)))
     if writes:
         inputs = instance.make_inputs(seeds[1], device)
-    survivors, unseen, dead, random = _trials(reference, instance, precision, inputs, seeds[2])
+    trials = _trials(reference, instance, precision, inputs, seeds[2])
     return Calibration(
         shapes=tuple(tuple(t.shape) for t in outputs),
         dtypes=tuple(dtype_name(t.dtype) for t in outputs),
         structure=skeleton(tree),
-        survivors=survivors,
-        unseen=unseen,
-        dead_inputs=dead,
+        survivors=trials.survivors,
+        unseen=trials.unseen,
+        undecidable=trials.undecidable,
+        dead_inputs=trials.dead_inputs,
         writes_inputs=writes,
         shares_inputs=shares,
-        random=random,
+        random=trials.random,
         oracle=reference.oracle,
     )
 
 
+class _Trials(NamedTuple):
+    """What the mutants of one case showed."""
+
+    survivors: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    undecidable: tuple[int, ...] = ()
+    dead_inputs: tuple[int, ...] = ()
+    random: bool = False
+
+
 def _trials(
     reference: Reference, instance: Instance, precision: Precision, inputs: list[Any], other_seed: int
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], bool]:
+) -> _Trials:
     large = _bytes(inputs) > LARGE_BYTES
     if large:
         precision = dataclasses.replace(precision, slack=precision.slack * _LARGE_SLACK)
     levels = (0,) if large else (1,)
     yardstick = make_yardstick(reference, instance, inputs, precision, other_seed)
     if not any(t.numel() for t in yardstick.oracle):
-        return (), (), (), False
-    again = tensors_of(reference.native(inputs))
+        return _Trials()
+    again = as_real(tensors_of(reference.native(inputs)))
     random = not yardstick.check(again, levels=levels).ok
     if isinstance(yardstick, Yardstick):
         # Honest variants of a random specification differ as much as its runs do, so they cannot show it.
         random |= any(map(_disagree, yardstick.native, again))
     right = [o.to(n.dtype) for o, n in zip(yardstick.oracle, yardstick.native, strict=True)]
     others = instance.make_inputs(other_seed, inputs_device(inputs, reference.device))
-    stale = tensors_of(reference.native(others))
+    stale = as_real(tensors_of(reference.native(others)))
     survivors = []
     for name in REQUIRED:  # one at a time: outputs have gigabytes
         wrong = mutate(name, right, stale)
@@ -111,14 +127,31 @@ def _trials(
             survivors.append(name)
         del wrong
     if large:
-        return tuple(survivors), (), (), random
+        return _Trials(tuple(survivors), random=random)
     unseen = []
     for name in PRECISION:
         wrong = _attempt(reference, name, inputs)
         if wrong is not None and yardstick.check(wrong, levels=levels).ok:
             unseen.append(name)
-    dead = _dead_inputs(reference, yardstick, inputs, others, right)
-    return tuple(survivors), tuple(unseen), dead, random
+    return _Trials(
+        survivors=tuple(survivors),
+        unseen=tuple(unseen),
+        undecidable=_undecidable(yardstick, right, stale),
+        dead_inputs=_dead_inputs(reference, yardstick, inputs, others, right),
+        random=random,
+    )
+
+
+def _undecidable(
+    yardstick: Yardstick | TaskYardstick, right: list[torch.Tensor], stale: list[torch.Tensor]
+) -> tuple[int, ...]:
+    """Outputs, one of several, that may be anything at all."""
+    found = []
+    for k in range(len(right) if len(right) > 1 and _same_form(stale, right) else 0):
+        wrong = ([*right[:k], bad, *right[k + 1 :]] for bad in (stale[k], torch.zeros_like(right[k])))
+        if right[k].numel() and all(yardstick.check(outputs, levels=(1,)).ok for outputs in wrong):
+            found.append(k)
+    return tuple(found)
 
 
 def _disagree(first: torch.Tensor, again: torch.Tensor) -> bool:
@@ -154,7 +187,8 @@ def _dead_inputs(
         if tensor.shape != other.shape or torch.equal(tensor, other):
             continue
         mixed = [other if j == k else t for j, t in enumerate(mine)]
-        moved = [o.to(r.dtype) for o, r in zip(reference.exact(unflatten(tree, mixed)), right, strict=True)]
+        exact = as_real(reference.exact(unflatten(tree, mixed)))
+        moved = [o.to(r.dtype) for o, r in zip(exact, right, strict=True)]
         if _same_form(moved, right) and yardstick.check(moved, levels=(1,)).ok:
             dead.append(k)
     return tuple(dead)
@@ -162,6 +196,13 @@ def _dead_inputs(
 
 def inputs_device(inputs: list[Any], fallback: torch.device) -> torch.device:
     return next((t.device for t in _tensors(inputs)), fallback)
+
+
+def _kinds(structure: Any) -> list[str]:
+    if isinstance(structure, str):
+        return [structure]
+    items = structure if isinstance(structure, list) else [pair[1] for pair in structure["dict"]]
+    return [kind for item in items for kind in _kinds(item)]
 
 
 def _storages(tensors: list[torch.Tensor]) -> set[int]:

@@ -162,6 +162,31 @@ def _layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float)
     return out.to(x.dtype), mean, scale
 
 
+def _cumsum(x: torch.Tensor, dim: int, *, dtype: Any = None) -> torch.Tensor:
+    if x.device.type != "cpu" or x.dim() == 0:
+        return aten.cumsum.default(x, dim, dtype=dtype)
+    sums = np.cumsum(x.float().numpy(), axis=dim, dtype=np.float32)
+    return torch.from_numpy(sums).to(dtype or x.dtype)
+
+
+def _variance(
+    x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> torch.Tensor:
+    """In two passes, each summed in sequence."""
+    centred = x.float() - _mean(x.float(), dim, True)
+    total = _sum(centred * centred, dim, keepdim)
+    count = x.numel() / max(total.numel(), 1)
+    return (total / max(count - (1 if correction is None else correction), 0)).to(x.dtype)
+
+
+def _deviation(x: torch.Tensor, dim: Any = None, **options: Any) -> torch.Tensor:
+    return _variance(x, dim, **options).sqrt()
+
+
+def _variance_and_mean(x: torch.Tensor, dim: Any = None, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return _variance(x, dim, **options), _mean(x, dim, bool(options.get("keepdim", False)))
+
+
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     if ord != 2:
         return aten.linalg_vector_norm.default(x, ord, dim, keepdim, **kwargs)
@@ -195,6 +220,10 @@ _RECIPES: dict[str, Any] = {
     "_log_softmax.default": _log_softmax,
     "native_layer_norm.default": _layer_norm,
     "linalg_vector_norm.default": _vector_norm,
+    "cumsum.default": _cumsum,
+    "var.correction": _variance,
+    "std.correction": _deviation,
+    "var_mean.correction": _variance_and_mean,
     "mm.default": _product,
     "bmm.default": _product,
     "addmm.default": _product_and_add,

@@ -19,10 +19,13 @@ from assay.correctness.honest import KeptWide, Reordered, RoundingNoise
 from assay.correctness.mutants import Linearised, lower_dtype
 from assay.problems import Instance, Precision
 from assay.problems.nests import map_tensors
-from assay.problems.values import flatten, unflatten
+from assay.problems.values import canonical, flatten, unflatten
 
 # What trusted reference code may raise when it is asked to run in a precision it was not written for.
 UNSUPPORTED = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError)
+
+
+OTHER_SEED = 20_011
 
 
 class Reference:
@@ -41,6 +44,12 @@ class Reference:
 
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self._module.named_parameters())
+
+    def constant_parameters(self) -> set[str]:
+        """Names of parameters that the constructor makes without randomness, such as gains of one."""
+        other = dict(self._instance.build_reference(OTHER_SEED, self.device).named_parameters())
+        mine = dict(self._instance.build_reference(OTHER_SEED + 1, self.device).named_parameters())
+        return {name for name, tensor in mine.items() if name in other and torch.equal(tensor, other[name])}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self._module.load_state_dict(state)
@@ -132,8 +141,10 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
         return [value.detach()]
     if isinstance(value, (bool, int, float)):
         return [torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)]
+    if isinstance(value, complex):
+        return [torch.tensor(value, dtype=torch.complex128)]
     if isinstance(value, dict):
-        value = list(value.values())
+        value = list(canonical(value).values())
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in tensors_of(item)]
     return []

@@ -19,7 +19,7 @@ import torch
 from assay.correctness.reference import Reference, tensors_of
 from assay.correctness.tolerance import SHOWN, FloatTolerance, Report, unravel
 from assay.problems import Instance, Precision
-from assay.problems.values import flatten, unflatten
+from assay.problems.values import canonical, flatten, unflatten
 from assay.records.verdict import Mismatch
 
 NARROW_ULPS = 2.0
@@ -45,9 +45,10 @@ class Yardstick:
         self._inputs = inputs
         self._slack = precision.slack
         self._seed = seed
-        self.oracle = reference.exact(inputs)
-        self.native = tensors_of(reference.native(inputs))
-        floor = 1.0 if reference.oracle == "float64" else ROUNDED_ORACLE_FLOOR
+        self.oracle = as_real(reference.exact(inputs))
+        self.native = as_real(tensors_of(reference.native(inputs)))
+        wide_enough = all(t.dtype != torch.float64 for t in self.native)
+        floor = 1.0 if reference.oracle == "float64" and wide_enough else ROUNDED_ORACLE_FLOOR
         self._tolerances = [
             FloatTolerance(o, n.dtype, k, floor) if o.is_floating_point() else None
             for k, (o, n) in enumerate(zip(self.oracle, self.native, strict=True))
@@ -62,6 +63,7 @@ class Yardstick:
             levels: 0 compares with the native run alone, 1 with every honest variant. An output that passes
                 at 0 passes at 1.
         """
+        got = as_real(got)
         *early, last = levels
         for level in early:
             self._raise_to(level)
@@ -81,7 +83,7 @@ class Yardstick:
             self._learn(reordered, wide=False)
             # Fused operators (batch norm) err in common within, which noise on their results does not show.
             for variant in (self.native, reordered):
-                for tolerance, tensor in zip(self._tolerances, variant, strict=True):
+                for tolerance, tensor in zip(self._tolerances, as_real(variant), strict=True):
                     if tolerance is not None:
                         tolerance.learn_sensitivity(tensor, OWN_ERROR_FACTOR)
             for k in range(NARROW_RUNS):
@@ -104,6 +106,7 @@ class Yardstick:
         return max((torch.finfo(d).eps for d in floats), default=FLOAT32_EPS)
 
     def _learn(self, variant: list[torch.Tensor], *, wide: bool) -> None:
+        variant = as_real(variant)
         keep = [
             t if tolerance is None else None for t, tolerance in zip(variant, self._tolerances, strict=True)
         ]
@@ -129,7 +132,7 @@ class TaskYardstick:
         self, reference: Reference, inputs: list[Any], check: Callable[[list[Any], Any], str | None]
     ) -> None:
         value = reference.native(inputs)
-        self._tree = flatten(value, [])
+        self._tree = flatten(canonical(value), [])
         self._inputs = inputs
         self._check = check
         self.oracle = self.native = tensors_of(value)
@@ -151,24 +154,25 @@ def make_yardstick(
     return TaskYardstick(reference, inputs, check)
 
 
+def as_real(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Complex tensors as pairs of real numbers."""
+    return [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
+
+
 def _compare_exactly(
     output: int, got: torch.Tensor, oracle: torch.Tensor, others: list[torch.Tensor]
 ) -> Report:
-    """Integers, booleans and complex numbers: equal, or equal to what an honest variant gave there."""
+    """Integers and booleans: equal, or equal to what an honest variant gave there."""
     wrong = got != oracle
     for other in others:
         wrong &= got != other
     count = int(wrong.sum())
     mismatches = []
     for at in torch.nonzero(wrong.flatten()).flatten()[:SHOWN].tolist():
-        values = (_number(oracle.flatten()[at]), _number(got.flatten()[at]), 0.0)
+        values = (float(oracle.flatten()[at]), float(got.flatten()[at]), 0.0)
         mismatches.append(Mismatch(output, unravel(at, oracle.shape), *values))
     message = f"{count} of {oracle.numel()} elements differ" if count else ""
     return Report(not count, math.inf if count else 0.0, count, oracle.numel(), message, tuple(mismatches))
-
-
-def _number(element: torch.Tensor) -> float:
-    return float(element.abs() if element.is_complex() else element)
 
 
 def _merged(reports: list[Report]) -> Report:

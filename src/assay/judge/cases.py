@@ -29,7 +29,7 @@ from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
 from assay.judge.prepare import PreparedCase
 from assay.problems import Instance, Precision
-from assay.problems.values import NotCarried, flatten, skeleton, unflatten
+from assay.problems.values import NotCarried, flatten, skeleton, tensor_order, unflatten
 from assay.records import CandidateFailure, CaseResult, Finding, JudgeFault, UserError
 from assay.worker import Child
 from assay.worker.messages import OutputFact, decode_list, decode_names
@@ -94,6 +94,10 @@ class CaseRunner:
             if not report.ok:
                 break
         findings += self._read_again(kept, case.instance.case.name)
+        if run.unmatched and not case.instance.case.derived:  # odd sizes may make constants of anything
+            text = f"has no parameters called {', '.join(sorted(run.unmatched))}, which start as constants"
+            hint = "Name parameters as the specification does, so that they can be given other values."
+            findings.append(Finding("unmatched_state", text, True, hint=hint))
         return CaseEvidence(_result(case.instance, reports, findings), findings, state)
 
     def _construct(self, run: _Run) -> str:
@@ -116,6 +120,7 @@ class CaseRunner:
         if self._is_module and not needed <= loaded:
             # Other names than the specification's: only the constructor's own randomness can match them.
             run.by_seed = True
+            run.unmatched = run.reference.constant_parameters() & (needed - loaded)
             return self._construct(run)
         return "by name"
 
@@ -237,6 +242,8 @@ class _Run:
         self.seed = seed
         self.reference = Reference(case.instance, precision, device, seed)
         self.by_seed = False
+        self.unmatched: set[str] = set()
+        """Parameters that start as constants and found no place by name: nobody can tell if they are used."""
         self.tree: Any = None
         """How the latest answer nests, and what is wrong with its form."""
         self.complaint = ""
@@ -256,6 +263,8 @@ def _checked_tree(reply: Message, tensor_count: int) -> Any:
         unflatten(tree, [torch.empty(0)] * tensor_count)
     except NotCarried as refused:
         raise CandidateFailure("rejected", "forged_message", f"the answer holds {refused}") from refused
+    if tensor_order(tree) != list(range(tensor_count)):
+        raise CandidateFailure("rejected", "forged_message", "the answer's tensors are out of order")
     return tree
 
 

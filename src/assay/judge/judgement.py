@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -148,7 +149,7 @@ class Judgement:
     def _run(self, child: Child, built: bytes) -> None:
         with timed(self._seconds, "load"):
             self._load(child, built)
-        runner = CaseRunner(
+        self._runner = runner = CaseRunner(
             child,
             self._shop.device,
             self._policy,
@@ -227,7 +228,7 @@ class Judgement:
         calls = self._policy.nominal_calls if case.nominal else self._policy.other_calls
         room = capacity_bytes(case.calibration.shapes, case.calibration.dtypes)
         if room > self._policy.large_bytes:
-            calls = min(calls, LARGE_CALLS)
+            calls = min(calls, LARGE_CALLS if case.nominal else 1)
         try:
             evidence = runner.run(case, calls)
         except CandidateFailure as failure:
@@ -238,10 +239,28 @@ class Judgement:
         if evidence.state != "none" and self._state != "by seed":
             self._state = evidence.state
 
+    def _accepts_nominal_contents(self, case: PreparedCase) -> bool:
+        """Whether only the values were refused: then it is no matter of size or layout."""
+        spec = case.instance.case
+        if spec.distribution == "nominal":
+            return False
+        plain = self._problem.bind(dataclasses.replace(spec, distribution="nominal"))
+        try:
+            self._runner.run(dataclasses.replace(case, instance=plain), 1)
+        except CandidateFailure as failure:
+            if failure.code in ("raised", "construct_failed", "compile_error"):
+                return False
+            raise
+        return True
+
     def _refused_or_raise(self, case: PreparedCase, failure: CandidateFailure) -> CaseEvidence:
         """A clean exception on a case the problem never declared is a refusal; anything else ends the run."""
         spec = case.instance.case
         refusal = failure.code in ("raised", "construct_failed", "compile_error")
+        if refusal and spec.derived and self._accepts_nominal_contents(case):
+            raise CandidateFailure(
+                "rejected", "refused_contents", f"refuses inputs for their values: {failure.message}"
+            )
         result = CaseResult(
             name=spec.name,
             outcome="refused"

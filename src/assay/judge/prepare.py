@@ -26,6 +26,8 @@ from assay.problems import (
 )
 from assay.records import Finding, ProblemRecord, UserError
 
+LAYOUT_BYTES = 1 << 28
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedCase:
@@ -91,8 +93,28 @@ def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[lis
         notes.append(Finding("reduced_size", text, False, smaller.name))
         declared[0] = smaller
     derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []
+    derived += _at_full_size(declared[0], derived, input_bytes(problem, declared[0]))
     fitting = [case for case in declared[1:] if input_bytes(problem, case) <= room]
     return [declared[0], *fitting, *derived], notes
+
+
+def _at_full_size(nominal: Case, derived: list[Case], size_bytes: int) -> list[Case]:
+    """The size that is scored, with contents and a layout that smaller cases have shown to be legal.
+
+    Without these, one test of the shape would tell a candidate that nothing unusual can come.
+    """
+    cases = []
+    uneven = [case.distribution for case in derived if case.distribution in ("mixture", "row_scaled")]
+    if uneven and nominal.distribution == "nominal":
+        name = f"full-size-{uneven[-1]}"
+        cases.append(
+            dataclasses.replace(nominal, name=name, distribution=uneven[-1], hidden=True, derived=True)
+        )
+    layouts = [case.layout for case in derived if case.layout != "given"]
+    if layouts and nominal.layout == "given" and size_bytes <= LAYOUT_BYTES:
+        name = f"full-size-{layouts[0]}"
+        cases.append(dataclasses.replace(nominal, name=name, layout=layouts[0], hidden=True, derived=True))
+    return cases
 
 
 def _device_bytes(device: torch.device) -> int:
@@ -112,6 +134,8 @@ def _flaws(problem: Problem, cases: list[PreparedCase]) -> tuple[str, ...]:
         passing = sorted(set.intersection(*(set(c.survivors) for c in calibrations)) or {"some"})
         flaws.append(f"wrong answers pass on every case: {', '.join(_MEANING.get(n, n) for n in passing)}")
     dead = set.intersection(*(set(c.dead_inputs) for c in calibrations)) if calibrations else set()
+    open_outputs = set.intersection(*(set(c.undecidable) for c in calibrations)) if calibrations else set()
+    flaws += [f"output {k} cannot be told from a wrong one" for k in sorted(open_outputs)]
     names = dict(enumerate(problem.argument_names))
     flaws += [f"the output ignores input {names.get(k, k)}" for k in sorted(dead)]
     return tuple(flaws)

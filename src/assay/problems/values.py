@@ -67,6 +67,16 @@ def unflatten(tree: Any, tensors: list[torch.Tensor], depth: int = 0) -> Any:
     return _leaf(kind, body, tensors)
 
 
+def canonical(value: Any) -> Any:
+    """The same nest with dicts in order of their keys: equal answers are then carried alike."""
+    if type(value) is dict:
+        ordered = sorted(value, key=lambda key: (type(key).__name__, str(key)))
+        return {key: canonical(value[key]) for key in ordered}
+    if type(value) in (list, tuple):
+        return type(value)(canonical(item) for item in value)
+    return value
+
+
 def skeleton(tree: Any) -> Any:
     """The structure alone: tensors and scalars by kind, lists and tuples alike."""
     if not isinstance(tree, dict):
@@ -77,6 +87,15 @@ def skeleton(tree: Any) -> Any:
     if kind == "dict":
         return {"dict": [[key, skeleton(value)] for key, value in body]}
     return kind
+
+
+def tensor_order(tree: Any) -> list[int]:
+    """The numbers of a tree's tensors in the order they stand in it."""
+    if not isinstance(tree, dict):
+        return [n for item in tree for n in tensor_order(item)] if isinstance(tree, list) else []
+    if "tensor" in tree:
+        return [tree["tensor"]]
+    return [n for body in tree.values() for n in tensor_order(body)]
 
 
 def _pairs(body: list[Any]) -> list[tuple[Any, Any]]:

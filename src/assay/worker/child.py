@@ -9,6 +9,7 @@ This is one of the two process edges where any exception is caught: it becomes e
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -23,7 +24,7 @@ import torch
 from assay.build import Toolchain, compile_candidate, diagnose_exception
 from assay.candidates import Candidate
 from assay.correctness.reference import pin_precision
-from assay.problems.values import NotCarried, dtype_name, dtype_named, flatten, unflatten
+from assay.problems.values import NotCarried, canonical, dtype_name, dtype_named, flatten, unflatten
 from assay.records.codec import from_plain, to_plain
 from assay.records.errors import CandidateFailure, UserError
 from assay.records.layers import Layer
@@ -66,7 +67,15 @@ def main(plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: in
         except protocol.Closed:
             os._exit(0)
         reply, payload = answer(session, message)
+        _flush_output()
         protocol.send(judge, reply, payload)
+
+
+def _flush_output() -> None:
+    """What the candidate printed goes out before its answer does; it may have broken its streams."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
 
 
 def _set_environment(scratch: str) -> None:
@@ -204,7 +213,7 @@ class Session:
         with _GRAD_MODES[head["grad"]]():
             result = self._need_entry()(inputs)
             try:
-                tree = flatten(result, leaves)
+                tree = flatten(canonical(result), leaves)
             except NotCarried as refused:
                 return _failure("wrong", "output_type", f"the output holds {refused}")
             # No synchronisation before this: the copy queues right behind the call on the same stream, so

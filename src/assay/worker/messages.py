@@ -27,8 +27,9 @@ class OutputFact:
 
 
 def decode(cls: type[T], plain: Any) -> T:
-    if isinstance(plain, dict) and any(isinstance(v, str) and len(v) > LONGEST_TEXT for v in plain.values()):
-        raise forged("an overlong text")
+    texts = [v for v in plain.values() if isinstance(v, str)] if isinstance(plain, dict) else []
+    if any(len(text) > LONGEST_TEXT or not text.isprintable() for text in texts):
+        raise forged("a text that is too long or not printable")
     try:
         return from_plain(cls, plain, "answer")
     except UserError as error:
@@ -44,7 +45,7 @@ def decode_list(cls: type[T], plain: Any) -> list[T]:
 def decode_names(plain: Any) -> list[str]:
     if not isinstance(plain, list) or len(plain) > MOST_ITEMS:
         raise forged("not a list of names")
-    if not all(isinstance(name, str) and len(name) <= LONGEST_TEXT for name in plain):
+    if not all(isinstance(name, str) and len(name) <= LONGEST_TEXT and name.isprintable() for name in plain):
         raise forged("not a list of names")
     return plain
 
