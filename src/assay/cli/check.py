@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import shutil
 import tempfile
 from pathlib import Path
@@ -70,6 +71,8 @@ def check(
         allow_tf32=allow_tf32,
         call_timeout_s=timeout,
     )
+    if math.isnan(timeout):
+        raise UserError("--timeout is a number of seconds")
     folder = record_folder(records)
     source = read_candidate(candidate)
     specification = load_problem(problem)
