@@ -34,7 +34,7 @@ _EXACT = frozenset({
 })  # fmt: skip
 # Usually computed from numbers near one, 2 * sigmoid(2x) - 1 or exp(x) - 1, say: an honest error is absolute.
 _NEAR_ONE = frozenset({
-    "tanh", "erf", "expm1", "log1p", "softplus", "mish", "elu", "celu", "selu", "log_sigmoid_forward",
+    "tanh", "erf", "gelu", "expm1", "log1p", "softplus", "mish", "elu", "celu", "selu", "log_sigmoid_forward",
 })  # fmt: skip
 _CHAIN_STEPS = 256
 _LONG_CHAIN_STEPS = 2048

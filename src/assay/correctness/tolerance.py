@@ -2,7 +2,8 @@
 
 Two tests, both for every element (the factors are the constants below):
 
-  element  |got - oracle| <= 4 ulp + 12 x (honest error of its tile) + its own sensitivity to rounding
+  element  |got - oracle| <= 4 ulp + 12 x (honest error of its tile, or of its size if that is less)
+           + its own sensitivity to rounding
   tile     rms(got - oracle) <= 3 x (honest rms error of that tile)
 
 The element test is moderate and catches anything local; the tile test is tight and catches a lower precision
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
+from assay.correctness.magnitudes import CLASSES, Magnitudes
 from assay.records.verdict import Mismatch
 
 ULP_FACTOR = 4.0
@@ -70,6 +72,7 @@ class FloatTolerance:
         count = -(-oracle.numel() // self._tile)
         self._unit = torch.zeros(count, dtype=torch.float64, device=oracle.device)
         self._honest_rms = torch.zeros_like(self._unit)
+        self._sizes = Magnitudes(self._oracle, floor * self._info.eps)
         self._sensitivity: torch.Tensor | None = None
         self._loose: torch.Tensor | None = None
         for span in self._spans():
@@ -79,6 +82,7 @@ class FloatTolerance:
     def learn(self, variant: torch.Tensor) -> None:
         """Take in an honest result: its errors per tile, and where it is not finite but the oracle is."""
         flat = variant.flatten()
+        squares = torch.zeros(2, CLASSES, dtype=torch.float64, device=self._oracle.device)
         for span in self._spans():
             o = self._oracle[span.elements]
             error = flat[span.elements].double() - o
@@ -88,8 +92,12 @@ class FloatTolerance:
                 if self._loose is None:
                     self._loose = torch.zeros_like(self._oracle, dtype=torch.bool)
                 self._loose[span.elements] |= strange
-                rms = _tile_rms(error.nan_to_num(0.0, 0.0, 0.0), self._tile)
+                error = error.nan_to_num(0.0, 0.0, 0.0)
+                rms = _tile_rms(error, self._tile)
             self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)
+            if not self._sizes.uniform:
+                squares += self._sizes.squares(o, error)
+        self._sizes.learn(squares)
 
     def learn_sensitivity(self, variant: torch.Tensor, factor: float = 1.0) -> None:
         """Take in a widely disturbed result: each element's own deviation, whole steps at near-ties too."""
@@ -133,7 +141,10 @@ class FloatTolerance:
         if self._sensitivity is not None:
             return math.inf, None
         error.sub_(o.abs(), alpha=ULP_FACTOR * self._info.eps * slack)
-        element_ratio = _tile_max(error, self._tile) / (slack * self._element_allowance(span))
+        if self._sizes.uniform:
+            element_ratio = _tile_max(error, self._tile) / (slack * self._element_allowance(span))
+        else:
+            element_ratio = error / (slack * self._element_allowances(span, o))
         return max(_largest(tile_ratio), _largest(element_ratio)), None
 
     def _thorough(
@@ -145,7 +156,7 @@ class FloatTolerance:
         same = torch.where(torch.isnan(rounded), torch.isnan(g), g == rounded)
         error = torch.where(special, 0.0, (g - o).abs_())
         limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()
-        limit += self._spread(self._element_allowance(span), o.numel())
+        limit += self._element_allowances(span, o)
         jumps = torch.zeros_like(special)
         if self._sensitivity is not None:
             sensitivity = self._sensitivity[span.elements].double()
@@ -177,6 +188,13 @@ class FloatTolerance:
 
     def _element_allowance(self, span: _Span) -> torch.Tensor:
         return TILE_TO_ELEMENT * self._allowance(span) + self._tiny
+
+    def _element_allowances(self, span: _Span, o: torch.Tensor) -> torch.Tensor:
+        """Element by element: what its tile allows, but no more than its size does."""
+        by_tile = self._spread(self._element_allowance(span), o.numel())
+        if self._sizes.uniform:
+            return by_tile
+        return torch.minimum(by_tile, TILE_TO_ELEMENT * self._sizes.allowance(o) + self._tiny)
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         return torch.nan_to_num(values, 0.0, 0.0, 0.0)
