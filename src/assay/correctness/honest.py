@@ -61,8 +61,13 @@ class RoundingNoise(TorchDispatchMode):
     that lies within the error of a result, which two independent runs do only half of the time.
     """
 
-    def __init__(self, amplitude: float, seed: int, device: torch.device) -> None:
+    def __init__(self, amplitude: float, seed: int, device: torch.device, *, full_size: bool = False) -> None:
+        """Args:
+        full_size: every error has the full amplitude, with a random sign. A small draw would hide the one
+            error that a whole row shares; but equal sizes can cancel, which hides near-ties.
+        """
         super().__init__()
+        self._full_size = full_size
         self._amplitude = amplitude
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -84,6 +89,8 @@ class RoundingNoise(TorchDispatchMode):
             return
         noise = torch.empty_like(tensor)
         noise.uniform_(-1.0, 1.0, generator=self._generator)
+        if self._full_size:
+            noise.sign_()
         # An infinity (a mask, say) plus minus itself would be NaN.
         size = tensor.abs().clamp_(min=1.0) if absolute else tensor
         tensor.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))

@@ -81,12 +81,18 @@ class Reference:
         return [_widened(t) for t in tensors_of(self.native(inputs))]
 
     def noisy(
-        self, inputs: list[Any], amplitude: float, seed: int, *, input_amplitude: float
+        self,
+        inputs: list[Any],
+        amplitude: float,
+        seed: int,
+        *,
+        input_amplitude: float,
+        full_size: bool = False,
     ) -> list[torch.Tensor]:
         """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well."""
         if self.oracle != "float64":
             return [_widened(t) for t in tensors_of(self.native(inputs))]
-        noise = RoundingNoise(amplitude, seed, self.device)
+        noise = RoundingNoise(amplitude, seed, self.device, full_size=full_size)
         return self._run_wide(inputs, noise, input_amplitude)
 
     def downgraded(self, inputs: list[Any]) -> list[torch.Tensor] | None:

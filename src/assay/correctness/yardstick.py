@@ -22,14 +22,14 @@ from assay.problems import Instance, Precision
 from assay.problems.values import canonical, flatten, unflatten
 from assay.records.verdict import Mismatch
 
-NARROW_ULPS = 2.0
+NARROW_ULPS = 1.25
 NARROW_RUNS = 2
 WIDE_ULPS = 16.0
 OWN_ERROR_FACTOR = 4.0
 """Where torch itself is off by this much, another order of the same sums may be off by so many times that."""
 WIDE_PAIRS = 2
 """Runs in mirrored pairs; a near-tie that no pair crosses is taken for an error, so one pair is too few."""
-LOW_NARROW_ULPS = 0.5
+LOW_NARROW_ULPS = 0.3
 LOW_WIDE_ULPS = 4.0
 """Below float32 results are rounded from float32 ones: half a unit each, where float32 itself has functions
 that are good to two."""
@@ -90,17 +90,21 @@ class Yardstick:
                     if tolerance is not None:
                         tolerance.learn_sensitivity(tensor, OWN_ERROR_FACTOR)
             for k in range(NARROW_RUNS):
-                self._learn(self._noisy(NARROW_ULPS, LOW_NARROW_ULPS, k), wide=False)
+                self._learn(self._noisy(NARROW_ULPS, LOW_NARROW_ULPS, k, full_size=True), wide=False)
             for k in range(WIDE_PAIRS):
-                self._learn(self._noisy(WIDE_ULPS, LOW_WIDE_ULPS, 100 + k), wide=True)
-                self._learn(self._noisy(-WIDE_ULPS, -LOW_WIDE_ULPS, 100 + k), wide=True)
+                self._learn(self._noisy(WIDE_ULPS, LOW_WIDE_ULPS, 100 + k, full_size=False), wide=True)
+                self._learn(self._noisy(-WIDE_ULPS, -LOW_WIDE_ULPS, 100 + k, full_size=False), wide=True)
 
-    def _noisy(self, ulps: float, low_ulps: float, k: int) -> list[torch.Tensor]:
+    def _noisy(self, ulps: float, low_ulps: float, k: int, *, full_size: bool) -> list[torch.Tensor]:
         """Inputs are given exactly, whatever their dtype: only float32 arithmetic disturbs them."""
         unit = self._unit()
         amplitude = (ulps if unit <= FLOAT32_EPS else low_ulps) * unit
         return self._reference.noisy(
-            self._inputs, amplitude, self._seed + k, input_amplitude=ulps * min(unit, FLOAT32_EPS)
+            self._inputs,
+            amplitude,
+            self._seed + k,
+            input_amplitude=ulps * min(unit, FLOAT32_EPS),
+            full_size=full_size,
         )
 
     def _unit(self) -> float:

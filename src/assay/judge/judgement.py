@@ -232,32 +232,32 @@ class Judgement:
         try:
             evidence = runner.run(case, calls)
         except CandidateFailure as failure:
-            evidence = self._refused_or_raise(case, failure)
+            evidence = self._refused_or_raise(case, calls, failure)
         self._cases.append(evidence.result)
         said = {(finding.code, finding.message) for finding in self._findings}
         self._findings += [f for f in dict.fromkeys(evidence.findings) if (f.code, f.message) not in said]
         if evidence.state != "none" and self._state != "by seed":
             self._state = evidence.state
 
-    def _accepts_nominal_contents(self, case: PreparedCase) -> bool:
+    def _accepts_nominal_contents(self, case: PreparedCase, calls: int) -> bool:
         """Whether only the values were refused: then it is no matter of size or layout."""
         spec = case.instance.case
         if spec.distribution == "nominal":
             return False
         plain = self._problem.bind(dataclasses.replace(spec, distribution="nominal"))
         try:
-            self._runner.run(dataclasses.replace(case, instance=plain), 1)
+            self._runner.run(dataclasses.replace(case, instance=plain), calls)
         except CandidateFailure as failure:
             if failure.code in ("raised", "construct_failed", "compile_error"):
                 return False
             raise
         return True
 
-    def _refused_or_raise(self, case: PreparedCase, failure: CandidateFailure) -> CaseEvidence:
+    def _refused_or_raise(self, case: PreparedCase, calls: int, failure: CandidateFailure) -> CaseEvidence:
         """A clean exception on a case the problem never declared is a refusal; anything else ends the run."""
         spec = case.instance.case
         refusal = failure.code in ("raised", "construct_failed", "compile_error")
-        if refusal and spec.derived and self._accepts_nominal_contents(case):
+        if refusal and spec.derived and self._accepts_nominal_contents(case, calls):
             raise CandidateFailure(
                 "rejected", "refused_contents", f"refuses inputs for their values: {failure.message}"
             )

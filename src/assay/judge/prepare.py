@@ -26,6 +26,7 @@ from assay.problems import (
 )
 from assay.records import Finding, ProblemRecord, UserError
 
+CONTENTS_BYTES = 1 << 31
 LAYOUT_BYTES = 1 << 28
 
 
@@ -101,11 +102,12 @@ def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[lis
 def _at_full_size(nominal: Case, derived: list[Case], size_bytes: int) -> list[Case]:
     """The size that is scored, with contents and a layout that smaller cases have shown to be legal.
 
-    Without these, one test of the shape would tell a candidate that nothing unusual can come.
+    Without these, one test of the shape would tell a candidate that nothing unusual can come. Above some
+    gigabytes a second full-size case would cost more than all others together: there are none.
     """
     cases = []
     uneven = [case.distribution for case in derived if case.distribution in ("mixture", "row_scaled")]
-    if uneven and nominal.distribution == "nominal":
+    if uneven and nominal.distribution == "nominal" and size_bytes <= CONTENTS_BYTES:
         name = f"full-size-{uneven[-1]}"
         cases.append(
             dataclasses.replace(nominal, name=name, distribution=uneven[-1], hidden=True, derived=True)
