@@ -20,13 +20,24 @@ FEW = 32
 SHARE = 0.5
 
 
+def _range_of_sizes(oracle: torch.Tensor) -> tuple[float, float]:
+    """Smallest and largest absolute value; what is not finite counts as zero."""
+    if not oracle.numel():
+        return 0.0, 0.0
+    low, high = (float(end) for end in torch.aminmax(oracle))
+    if math.isfinite(low) and math.isfinite(high) and low * high > 0:
+        # All of one sign: no copy of gigabytes is needed.
+        return min(abs(low), abs(high)), max(abs(low), abs(high))
+    sizes = torch.nan_to_num(oracle, 0.0, 0.0, 0.0).abs_()
+    return float(sizes.min()), float(sizes.max())
+
+
 class Magnitudes:
     """Classes of size for one output, with the honest error of each."""
 
     def __init__(self, oracle: torch.Tensor, unit: float) -> None:
-        sizes = torch.nan_to_num(oracle, 0.0, 0.0, 0.0).abs()
-        self._top = float(sizes.max()) if sizes.numel() else 0.0
-        self.uniform = self._top == 0.0 or float(sizes.min()) * 2**CLASS_BITS >= self._top
+        bottom, self._top = _range_of_sizes(oracle)
+        self.uniform = self._top == 0.0 or bottom * 2**CLASS_BITS >= self._top
         """All of about one size: there is nothing to keep apart."""
         self._counts = torch.zeros(CLASSES, dtype=torch.float64, device=oracle.device)
         self._rms = torch.zeros_like(self._counts)
