@@ -313,3 +313,18 @@ def test_booleans_and_integers_are_exact() -> None:
     assert judged(lambda x: (x // 3, x > 7), [x], [x // 3, x > 7]).ok
     assert not judged(lambda x: (x // 3, x > 7), [x], [x // 3, x > 8]).ok
     assert not judged(lambda x: (x // 3, x > 7), [x], [(x + 1) // 3, x > 7]).ok
+
+
+def test_large_elements_lend_no_tolerance_to_small_ones() -> None:
+    """Scores of about 8 stand beside a mask of -1e9: leaving out the product must show."""
+
+    def scores(q: torch.Tensor, k: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        return (q @ k.t()).masked_fill(keep < 0, -1e9)
+
+    for seed in range(4):
+        q, k, keep = (normal(64, 64, seed=seed + 100 * part) for part in range(3))
+        honest = product_one_by_one(q, k.t()).masked_fill(keep < 0, -1e9)
+        assert judged(scores, [q, k, keep], honest, seed).ok
+        skipped = torch.zeros_like(keep).masked_fill(keep < 0, -1e9)
+        assert not judged(scores, [q, k, keep], skipped, seed).ok
+        assert not judged(scores, [q, k, keep], scores(tf32(q), tf32(k), keep), seed).ok
