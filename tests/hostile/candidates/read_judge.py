@@ -27,14 +27,14 @@ def by_module():
 def by_path():
     root = os.path.dirname(os.path.dirname(os.path.dirname(sys.modules["assay"].__file__)))
     for path in ("tests/hostile/problem.py", "pyproject.toml", "src/assay/judge/judge.py", ".git/HEAD"):
-        for prefix in (root, "/work/main", f"/proc/self/root{root}", f"/proc/1/root{root}", "/proc/1/cwd"):
+        for prefix in (root, f"/proc/self/root{root}", f"/proc/1/root{root}", "/proc/1/cwd"):
             with contextlib.suppress(OSError), open(os.path.join(prefix, path)) as file:
                 yield file.read()
 
 
 def by_walking():
     end = time.monotonic() + 2.0
-    for start in ("/work", "/root", "/home", "/tmp", "/opt", "/srv", "/mnt", sys.prefix):
+    for start in (os.getcwd(), "/root", "/home", "/tmp", "/opt", "/srv", "/mnt", sys.prefix):
         for folder, _folders, files in os.walk(start):
             for name in files:
                 if name in NAMES and "assay" in folder:

@@ -11,12 +11,12 @@ import torch
 
 
 def folders():
-    package = os.path.dirname(sys.modules["assay"].__file__ or "/work/main/src/assay/__init__.py")
+    package = os.path.dirname(sys.modules["assay"].__file__)
     yield from (package, os.path.join(package, "judge"), os.path.dirname(os.path.dirname(package)))
     home = pwd.getpwuid(0).pw_dir
     yield from (home, f"{home}/.cache", f"{home}/.cache/assay", f"{home}/.cache/assay/builds")
     yield from glob.glob("/tmp/assay-*")
-    yield from ("/tmp", "/var/tmp", "/usr/lib/python3", os.path.dirname(torch.__file__), "/work", "/")
+    yield from ("/tmp", "/var/tmp", "/usr/lib/python3", os.path.dirname(torch.__file__), "/")
 
 
 def written():
