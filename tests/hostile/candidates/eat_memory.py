@@ -1,5 +1,5 @@
 """Takes all host memory it can get, and touches it."""
-# expect: crashed
+# expect: crashed timed_out
 
 import torch
 

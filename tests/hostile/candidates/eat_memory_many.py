@@ -1,5 +1,5 @@
 """Many processes, each within its own limit, take too much memory together."""
-# expect: crashed
+# expect: crashed timed_out
 
 import os
 import time
