@@ -6,6 +6,7 @@ from assay.build.cache import BuildCache, CachedBuild
 from assay.build.compiling import Built, compile_candidate
 from assay.build.diagnosis import Diagnosis, diagnose, diagnose_exception
 from assay.build.keys import EXTENSION_NAME, build_key, needs_build
+from assay.build.nvrtc import compile_cubin
 from assay.build.toolchain import Toolchain, find_toolchain
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Toolchain",
     "build_key",
     "compile_candidate",
+    "compile_cubin",
     "diagnose",
     "diagnose_exception",
     "find_toolchain",

@@ -1,4 +1,8 @@
-"""`assay check PROBLEM CANDIDATE`: one verdict, for a person or as one JSON record."""
+"""`assay check PROBLEM CANDIDATE`: one verdict, for a person or as one JSON record.
+
+A running judge daemon for the same device is asked; this process then never imports torch. Without one, the
+judge runs here.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,16 @@ import datetime
 import math
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.markup import escape
 
 from assay.cli.render import show_verdict
+from assay.daemon.client import Unavailable, find_daemon
 from assay.records import UserError, Verdict, to_json
 
 
@@ -43,6 +52,7 @@ from assay.records import UserError, Verdict, to_json
     show_default=True,
     help="Seconds one call of the candidate may take.",
 )
+@click.option("--no-daemon", is_flag=True, help="Judge in this process even if `assay serve-judge` runs.")
 def check(
     problem: str,
     candidate: str,
@@ -54,30 +64,25 @@ def check(
     allow_flawed: bool,
     allow_tf32: bool,
     timeout: float,
+    no_daemon: bool,
 ) -> None:
     """Judge CANDIDATE against PROBLEM.
 
     PROBLEM is a Python file with Model and get_inputs (KernelBench's format or Assay's own) or a KernelBot
     task folder. CANDIDATE is a .py, .cu or .cpp file. Exit 0: passed, 1: not passed, 2: no verdict.
     """
-    # Imported here: torch takes seconds, and --help should not.
-    from assay.candidates import read_candidate
-    from assay.judge import Judge, Policy
-    from assay.problems import load_problem
-
-    policy = Policy(
-        require_full_sandbox=require_sandbox == "full",
-        allow_flawed=allow_flawed,
-        allow_tf32=allow_tf32,
-        call_timeout_s=timeout,
-    )
+    policy = {
+        "require_full_sandbox": require_sandbox == "full",
+        "allow_flawed": allow_flawed,
+        "allow_tf32": allow_tf32,
+        "call_timeout_s": timeout,
+    }
     if math.isnan(timeout):
         raise UserError("--timeout is a number of seconds")
     folder = record_folder(records)
-    source = read_candidate(candidate)
-    specification = load_problem(problem)
-    with Judge(device, policy) as judge:
-        verdict = judge.evaluate(specification, source)
+    verdict = None if no_daemon else judge_by_daemon(problem, candidate, device, policy)
+    if verdict is None:
+        verdict = judge_here(problem, candidate, device, policy)
     path = write_record(verdict, folder)
     if keep:
         keep_sources(path, problem, candidate)
@@ -86,6 +91,35 @@ def check(
     else:
         show_verdict(verdict, path)
     raise click.exceptions.Exit(0 if verdict.status == "passed" else 1)
+
+
+def judge_by_daemon(
+    problem: str, candidate: str, device: str | None, policy: Mapping[str, Any]
+) -> Verdict | None:
+    """A running daemon's verdict; None where there is none to ask, said in one line if that is odd."""
+    console = Console(stderr=True)
+    daemon = find_daemon(device)
+    if isinstance(daemon, Unavailable):
+        console.print(f"[dim]{escape(daemon.reason)}; judging in this process[/]", soft_wrap=True)
+        return None
+    if daemon is None:
+        return None
+    # A status line shows on terminals alone: scripts read stderr.
+    with daemon, console.status("asking the judge daemon") as line:
+        return daemon.check(problem, candidate, policy, lambda words: line.update(escape(words)))
+
+
+def judge_here(problem: str, candidate: str, device: str | None, policy: Mapping[str, Any]) -> Verdict:
+    """The verdict of a judge in this process."""
+    # Imported here: torch takes seconds, and neither --help nor a daemon's client should.
+    from assay.candidates import read_candidate
+    from assay.judge import Judge, Policy
+    from assay.problems import load_problem
+
+    source = read_candidate(candidate)
+    specification = load_problem(problem)
+    with Judge(device, Policy(**policy)) as judge:
+        return judge.evaluate(specification, source)
 
 
 def record_folder(path: str) -> Path:

@@ -15,6 +15,7 @@ import click
 import assay
 from assay.cli.check import check
 from assay.cli.doctor import doctor
+from assay.cli.serve import serve_judge
 from assay.records import AssayError, JudgeFault
 
 
@@ -26,6 +27,7 @@ def cli() -> None:
 
 cli.add_command(check)
 cli.add_command(doctor)
+cli.add_command(serve_judge)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from assay.records import (
     Passed,
     ProblemRecord,
     Rejected,
+    Speed,
     TimedOut,
     Verdict,
     Wrong,
@@ -44,6 +45,8 @@ class Evidence:
     seconds: Mapping[str, float]
     speed_measurable: bool
     output_tail: str
+    speed: Speed | None = None
+    speed_absent: str = ""
 
 
 def decide(evidence: Evidence) -> Verdict:
@@ -59,7 +62,8 @@ def decide(evidence: Evidence) -> Verdict:
     unexpected = {case.outcome for case in evidence.cases} - {"passed", "refused"}
     if unexpected or not any(not case.derived for case in passed):
         raise JudgeFault(f"no verdict follows from these cases: {sorted(unexpected) or 'none passed'}")
-    return Passed(**common, margin=max(case.worst_ratio or 0.0 for case in passed))
+    margin = max(case.worst_ratio or 0.0 for case in passed)
+    return Passed(**common, margin=margin, speed=evidence.speed, speed_absent=evidence.speed_absent)
 
 
 def _failed(evidence: Evidence, failure: CandidateFailure) -> Verdict:

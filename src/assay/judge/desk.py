@@ -1,7 +1,8 @@
-"""The desk between judge and child: inputs are laid out on it, answers are picked up from it.
+"""The desk between judge and children: inputs are laid out on it, answers are picked up from it.
 
-Owns the two shared arenas of one child. The judge's originals never lie here, so whatever a candidate does
-to the desk, the oracle does not see it. Answers are copied off the moment the child says it is done.
+Owns the shared arenas: one child's, or both contestants' in a race, who then read the very same bytes.
+The judge's originals never lie here, so whatever a candidate does to the desk, the oracle does not see it.
+Answers are copied off the moment the child says it is done.
 """
 
 from __future__ import annotations
@@ -21,36 +22,56 @@ from assay.worker.messages import OutputFact
 from assay.worker.placement import ALIGNMENT_BYTES, Placement, place, place_densely
 
 SETUP_TIMEOUT_S = 60.0
-SHIFTS = 32
+NEARBY_BYTES = 32 * ALIGNMENT_BYTES
 
 
 class Desk:
-    """Shared memory with one child."""
+    """Shared memory with one child, or with several."""
 
-    def __init__(self, child: Child, device: torch.device, fingerprinter: Fingerprinter) -> None:
-        self._child = child
+    def __init__(self, device: torch.device, fingerprinter: Fingerprinter) -> None:
         self._device = device
         self._fingerprinter = fingerprinter
+        self._children: list[Child] = []
         self._arenas: dict[str, Arena] = {}
-        self._used_bytes = 0
+        self._laid = slice(0)
         self._fingerprint = 0
+
+    def join(self, child: Child) -> None:
+        """From now on this child sees the desk too."""
+        self._children.append(child)
+        for role in self._arenas:
+            self._show(child, role)
+
+    def leave(self, child: Child) -> None:
+        if child in self._children:
+            self._children.remove(child)
 
     def close(self) -> None:
         for arena in self._arenas.values():
             arena.close()
         self._arenas.clear()
 
-    def lay(self, tensors: list[torch.Tensor], layout: str, *, moved: bool = False) -> list[dict[str, Any]]:
+    def size_bytes(self) -> int:
+        return sum(arena.size_bytes for arena in self._arenas.values())
+
+    def need_flush(self, size_bytes: int) -> None:
+        """A buffer that everybody walks over to empty the caches."""
+        self._arena("flush", size_bytes)
+
+    def lay(self, tensors: list[torch.Tensor], layout: str, *, within_bytes: int = 0) -> list[dict[str, Any]]:
         """Copy tensors onto the desk under a layout; returns their places.
 
         Args:
-            moved: somewhere else than last time; otherwise the same places, under the same tensors.
+            within_bytes: somewhere new within so many bytes; 0 for the same places as ever, so that new
+                contents appear under the same tensors.
         """
-        start = ALIGNMENT_BYTES * (1 + secrets.randbelow(SHIFTS)) if moved else 0
+        slots = within_bytes // ALIGNMENT_BYTES
+        start = ALIGNMENT_BYTES * (1 + secrets.randbelow(slots)) if slots else 0
         placements, end = place(tensors, layout, start)
-        arena = self._arena("in", end + ALIGNMENT_BYTES * (SHIFTS + 1))
+        room = max(within_bytes, NEARBY_BYTES) + 2 * ALIGNMENT_BYTES
+        arena = self._arena("in", end - start + room)
         if layout != "given":
-            arena.bytes[:end].random_(0, 256)
+            arena.bytes[start:end].random_(0, 256)
         for tensor, placement in zip(tensors, placements, strict=True):
             view = placement.view(arena.bytes)
             if 0 in placement.strides and tensor.numel():
@@ -58,14 +79,14 @@ class Desk:
                 view = view.as_strided(_stored_shape(placement), placement.strides)
                 tensor = tensor.as_strided(_stored_shape(placement), tensor.stride())
             view.copy_(tensor)
-        self._used_bytes = end
+        self._laid = slice(start, end)
         self._settle()
-        self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[:end]))
+        self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[self._laid]))
         return [placement.plain() for placement in placements]
 
     def inputs_untouched(self) -> bool:
         """Whether every byte laid out, gaps between elements included, is as it was."""
-        laid = self._arenas["in"].bytes[: self._used_bytes]
+        laid = self._arenas["in"].bytes[self._laid]
         return self._fingerprinter.of(self._on_device(laid)) == self._fingerprint
 
     def clear_mailbox(self, capacity_bytes: int) -> None:
@@ -97,12 +118,17 @@ class Desk:
         leave_room(self._device)
         arena = make_arena(size_bytes, self._device)
         self._arenas[role] = arena
-        self._child.extra_memory_bytes = sum(
+        for child in self._children:
+            self._show(child, role)
+        return arena
+
+    def _show(self, child: Child, role: str) -> None:
+        arena = self._arenas[role]
+        child.extra_memory_bytes = sum(
             a.size_bytes for a in self._arenas.values() if a.bytes.device.type == "cpu"
         )
         head = {"role": role, "description": arena.describe()}
-        self._child.ask("arena", head, fds=arena.fds(), timeout_s=SETUP_TIMEOUT_S)
-        return arena
+        child.ask("arena", head, fds=arena.fds(), timeout_s=SETUP_TIMEOUT_S)
 
     def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device)

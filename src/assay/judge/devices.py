@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from assay.records import UserError
@@ -35,3 +37,19 @@ def leave_room(device: torch.device) -> None:
     free, total = torch.cuda.mem_get_info(device)
     if free < total // 2:
         torch.cuda.empty_cache()
+
+
+def own_pids() -> frozenset[int]:
+    """This process and everything below it, as /proc tells."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # ended while we looked
+    own = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in own} - own:
+        own |= more
+    return frozenset(own)

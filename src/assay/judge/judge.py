@@ -1,12 +1,16 @@
 """The judge: a problem and a candidate in, a verdict out.
 
-`Judge` keeps what makes the next verdict cheap: a zygote, a spare child, prepared problems, built
-artefacts. Candidates cannot reach any of it, and one candidate's end leaves the judge as it was.
+`Judge` keeps what makes the next verdict cheap: zygotes, spare children, prepared problems, built artefacts,
+the baselines of a problem with their processes. Candidates cannot reach any of it, and one candidate's end
+leaves the judge as it was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -16,13 +20,20 @@ from assay.build import BuildCache, find_toolchain
 from assay.candidates import Candidate
 from assay.judge.decide import decide
 from assay.judge.devices import cuda_arch, resolve_device
-from assay.judge.judgement import Judgement, Workshop, timed
+from assay.judge.judgement import Judgement
 from assay.judge.policy import Policy
 from assay.judge.prepare import Prepared, prepare
+from assay.judge.speedway import Speedway
+from assay.judge.watch import make_watch
+from assay.judge.workshop import Workshop, timed
 from assay.problems import Problem
-from assay.records import FlawedProblem, UserError, Verdict
+from assay.records import CandidateFailure, FlawedProblem, Ladder, UserError, Verdict
 from assay.sandbox import Limits
 from assay.worker import Pool
+
+COMPILERS = ("torch._dynamo", "torch._inductor", "torch._inductor.compile_fx", "torch.export")
+KEPT_SPEEDWAYS = 8
+"""Each keeps a few processes with a context on the device."""
 
 
 class Judge:
@@ -34,12 +45,19 @@ class Judge:
         self.policy = policy or Policy()
         self.device = resolve_device(device)
         self._prepared: dict[str, Prepared] = {}
+        self._speedways: OrderedDict[str, Speedway] = OrderedDict()
+        folder = cache or default_cache()
+        toolchain = find_toolchain(cuda_arch(self.device))
+        limits = _limits(self.policy, self.device)
         self._shop = Workshop(
             device=self.device,
             policy=self.policy,
-            pool=Pool(str(self.device), _limits(self.policy, self.device)),
-            builds=BuildCache(cache or default_cache() / "builds"),
-            toolchain=find_toolchain(cuda_arch(self.device)),
+            pool=Pool(str(self.device), limits),
+            trusted=Pool(str(self.device), _wider(limits), COMPILERS),
+            builds=BuildCache(folder / "builds"),
+            toolchain=toolchain,
+            watch=make_watch(self.device, toolchain),
+            cache=folder,
         )
 
     def __enter__(self) -> Judge:
@@ -51,7 +69,11 @@ class Judge:
         self.close()
 
     def close(self) -> None:
+        for speedway in self._speedways.values():
+            speedway.close()
+        self._speedways.clear()
         self._shop.pool.close()
+        self._shop.trusted.close()
 
     def prepare(self, problem: Problem) -> Prepared:
         """Calibrate a problem, once; raises FlawedProblem where no verdict would mean anything."""
@@ -68,14 +90,46 @@ class Judge:
     def evaluate(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Judge one candidate; whatever it does becomes a verdict."""
         _check_fit(problem, candidate, self.device)
-        self._shop.pool.warm()
+        timing = self.policy.speed and not (
+            self.device.type == "cpu" and candidate.language in ("triton", "gluon")
+        )
+        self._shop.pool.warm(1 + (self.policy.processes_timed if timing else 0))
         seconds: dict[str, float] = {}
         with timed(seconds, "prepare"):
             prepared = self.prepare(problem)
+        speedway = None
+        if timing:
+            with timed(seconds, "baselines"):
+                speedway = self._speedway(problem, prepared)
+                speedway.open()
         run = Judgement(self._shop, prepared, problem, candidate, seconds)
-        evidence = run.collect()
-        self._shop.pool.warm()
+        evidence = run.collect(speedway)
+        self._shop.pool.warm(1 + (self.policy.processes_timed if timing else 0))
         return decide(evidence)
+
+    def bench(self, problem: Problem) -> Ladder:
+        """The baselines of a problem, without a candidate."""
+        return self._speedway(problem, self.prepare(problem)).ladder()
+
+    def build_ahead(self, problem: Problem, candidate: Candidate) -> None:
+        """Compile a candidate that will be judged later; may be called from another thread."""
+        _check_fit(problem, candidate, self.device)
+        with contextlib.suppress(CandidateFailure):  # the verdict will tell
+            self._shop.built(candidate)
+
+    def peak_bytes(self) -> int:
+        """Most device memory this process has held: its own tensors and what it shares with children."""
+        own = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
+        return own + self._shop.peaks[0]
+
+    def _speedway(self, problem: Problem, prepared: Prepared) -> Speedway:
+        """The baselines of a problem; those of the problem not asked for the longest are let go."""
+        if problem.digest not in self._speedways:
+            self._speedways[problem.digest] = Speedway(self._shop, prepared, problem)
+        self._speedways.move_to_end(problem.digest)
+        while len(self._speedways) > KEPT_SPEEDWAYS:
+            self._speedways.popitem(last=False)[1].close()
+        return self._speedways[problem.digest]
 
 
 def _check_fit(problem: Problem, candidate: Candidate, device: torch.device) -> None:
@@ -106,6 +160,18 @@ def _limits(policy: Policy, device: torch.device) -> Limits:
         file_bytes=policy.scratch_bytes,
         scratch_bytes=policy.scratch_bytes,
         open_files=1024,
+    )
+
+
+def _wider(limits: Limits) -> Limits:
+    """Compilers of baselines start workers and write large caches."""
+    return replace(
+        limits,
+        memory_bytes=limits.memory_bytes * 4,
+        address_space_bytes=None,
+        processes=limits.processes * 4,
+        file_bytes=limits.file_bytes * 4,
+        scratch_bytes=limits.scratch_bytes * 4,
     )
 
 

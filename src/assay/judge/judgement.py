@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
-from assay.build import EXTENSION_NAME, BuildCache, Toolchain, build_key, needs_build
 from assay.candidates import Candidate
 from assay.judge.cases import CaseEvidence, CaseRunner
 from assay.judge.decide import Evidence
 from assay.judge.desk import capacity_bytes
 from assay.judge.environment import read_environment
-from assay.judge.policy import Policy
 from assay.judge.prepare import Prepared, PreparedCase, unseen
+from assay.judge.race import l2_finding, patched_finding
+from assay.judge.speedway import Speedway
+from assay.judge.workshop import Workshop, timed
 from assay.problems import Problem
 from assay.records import (
     CandidateFailure,
@@ -27,28 +24,16 @@ from assay.records import (
     Finding,
     JudgeFault,
     Layer,
+    Speed,
     UserError,
     to_plain,
 )
 from assay.sandbox import missing
-from assay.worker import Child, Pool
-from assay.worker.messages import decode_names
+from assay.worker import Child
 
-T = TypeVar("T")
 ENOUGH_WRONG_CASES = 3
 LARGE_CALLS = 2
 MODEST_BYTES = 8 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What a judge has at hand for every candidate."""
-
-    device: torch.device
-    policy: Policy
-    pool: Pool
-    builds: BuildCache
-    toolchain: Toolchain
 
 
 class Judgement:
@@ -74,13 +59,22 @@ class Judgement:
         self._limit_s = 0.0
         self._layers: tuple[Layer, ...] = ()
         self._tail = ""
+        self._caches = b""
+        self._first_call_ms: float | None = None
+        self._speed: Speed | None = None
 
-    def collect(self) -> Evidence:
+    def collect(self, speedway: Speedway | None) -> Evidence:
+        """Both gates; without a speedway the first alone."""
         failure = None
         try:
+            self._limit_s = self._policy.build_timeout_s
             with timed(self._seconds, "build"):
-                built = self._build()
-            self._with_child(lambda child: self._run(child, built))
+                built = self._shop.built(self._candidate)
+            self._in_child(built)
+            if speedway is not None and self._is_clean():
+                self._limit_s = self._policy.call_timeout_s
+                with timed(self._seconds, "speed"):
+                    self._race(speedway, built)
         except CandidateFailure as error:
             failure = error
         return Evidence(
@@ -95,14 +89,34 @@ class Judgement:
             policy=to_plain(self._policy),
             state=self._state,
             seconds=self._seconds,
-            speed_measurable=not (
-                self._shop.device.type == "cpu" and self._candidate.language in ("triton", "gluon")
-            ),
+            speed_measurable=self._measurable,
             output_tail=self._tail,
+            speed=self._speed,
+            speed_absent=self._speed_absent(speedway),
         )
 
-    def _with_child(self, work: Callable[[Child], T]) -> T:
-        """Run something in a fresh child, and see to its end."""
+    @property
+    def _measurable(self) -> bool:
+        return not (self._shop.device.type == "cpu" and self._candidate.language in ("triton", "gluon"))
+
+    def _is_clean(self) -> bool:
+        """Whether gate 1 would pass it: nothing else is worth timing."""
+        wrong = any(case.outcome not in ("passed", "refused") for case in self._cases)
+        return self._measurable and not wrong and not any(finding.fatal for finding in self._findings)
+
+    def _speed_absent(self, speedway: Speedway | None) -> str:
+        if self._speed is not None:
+            return ""
+        if not self._measurable:
+            return "run through Triton's interpreter: times would mean nothing"
+        return "no baseline ran" if speedway is not None else "not asked for"
+
+    def _race(self, speedway: Speedway, built: bytes) -> None:
+        self._speed, findings = speedway.race(self._candidate, built, self._caches, self._first_call_ms)
+        self._findings += findings
+
+    def _in_child(self, built: bytes) -> None:
+        """Gate 1 in a fresh child, and its end."""
         with timed(self._seconds, "start"):
             child = self._shop.pool.take()
         child.deadline = time.monotonic() + self._policy.run_timeout_s
@@ -112,43 +126,18 @@ class Judgement:
             names = ", ".join(f"{layer.name} ({layer.detail})" for layer in gone)
             raise UserError(f"the sandbox is not complete here: {names}; see `assay doctor`")
         try:
-            return work(child)
+            self._run(child, built)
         finally:
             child.kill()
             self._tail = child.output_tail()
             child.close()
 
-    def _build(self) -> bytes:
-        """The compiled artefact of a bare source, from the cache or from a confined compiler."""
-        if not needs_build(self._candidate):
-            return b""
-        builds, toolchain = self._shop.builds, self._shop.toolchain
-        key = build_key(self._candidate, toolchain)
-        with builds.locked(key):
-            cached = builds.get(key)
-            if cached is not None:
-                cached.raise_failure()
-                return cached.artefact or b""
-            try:
-                return self._with_child(lambda child: self._compile(child, key))
-            except CandidateFailure as failure:
-                if failure.status == "build_failed":
-                    builds.put_failure(key, failure.code, failure.message, failure.detail)
-                raise
-
-    def _compile(self, child: Child, key: str) -> bytes:
-        head = {"candidate": to_plain(self._candidate), "toolchain": to_plain(self._shop.toolchain)}
-        self._limit_s = self._policy.build_timeout_s
-        reply = child.ask("build", head, timeout_s=self._limit_s)
-        if "user_error" in reply.head:
-            raise UserError(str(reply.head["user_error"]))
-        kind, log = str(reply.head.get("kind")), str(reply.head.get("log"))
-        self._shop.builds.put_success(key, kind, reply.payload, log, 0.0)
-        return reply.payload
-
     def _run(self, child: Child, built: bytes) -> None:
+        self._limit_s = self._policy.load_timeout_s
         with timed(self._seconds, "load"):
-            self._load(child, built)
+            self._shop.load(
+                child, self._candidate, built, self._problem.argument_names, self._problem.support_files
+            )
         self._runner = runner = CaseRunner(
             child,
             self._shop.device,
@@ -158,6 +147,7 @@ class Judgement:
         )
         self._limit_s = self._policy.call_timeout_s
         try:
+            runner.start_timing(self._shop.watch)
             with timed(self._seconds, "correctness"):
                 for case in self._prepared.cases:
                     self._run_case(runner, case)
@@ -165,6 +155,9 @@ class Judgement:
                         break
             self._weigh_refusals()
             self._ask_facts(child)
+            if runner.first_call is not None:
+                self._first_call_ms = runner.first_call.host_us / 1e3
+            self._caches = child.ask("caches", timeout_s=self._limit_s).payload
         except torch.OutOfMemoryError as error:
             raise self._starved(child) from error
         finally:
@@ -195,34 +188,9 @@ class Judgement:
             return CandidateFailure("crashed", "device_memory", text)
         return JudgeFault(f"{self._problem.name} does not fit on {device} in float64 beside the candidate")
 
-    def _load(self, child: Child, built: bytes) -> None:
-        self._limit_s = self._policy.load_timeout_s
-        bare = needs_build(self._candidate)
-        head = {
-            "candidate": to_plain(self._candidate),
-            "argument_names": list(self._problem.argument_names),
-            "support_files": dict(self._problem.support_files),
-            "built_name": _built_name(self._candidate) if bare else "",
-        }
-        builds, key = self._shop.builds, build_key(self._candidate, self._shop.toolchain)
-        known = None if bare else builds.get(key)
-        if known is not None:
-            known.raise_failure()
-            built = known.artefact or b""
-        try:
-            reply = child.ask("load", head, payload=built, timeout_s=self._limit_s)
-        except CandidateFailure as failure:
-            if failure.code == "compile_error":
-                builds.put_failure(key, failure.code, failure.message, failure.detail)
-            raise
-        if reply.payload and known is None:
-            builds.put_success(key, "inline", reply.payload, "", 0.0)
-
     def _ask_facts(self, child: Child) -> None:
-        patched = decode_names(child.ask("facts", timeout_s=self._limit_s).head.get("patched"))
-        if patched:
-            text = f"replaced {', '.join(patched)}"
-            self._findings.append(Finding("patched_names", text, True))
+        facts = child.ask("facts", timeout_s=self._limit_s).head
+        self._findings += patched_finding(facts.get("patched")) + l2_finding(facts.get("persisting_l2_bytes"))
 
     def _run_case(self, runner: CaseRunner, case: PreparedCase) -> None:
         calls = self._policy.nominal_calls if case.nominal else self._policy.other_calls
@@ -283,19 +251,5 @@ class Judgement:
         return CaseEvidence(result, [note])
 
 
-def _built_name(candidate: Candidate) -> str:
-    is_cubin = candidate.suffix == ".cu" and candidate.entry == "launch"
-    return "built.cubin" if is_cubin else EXTENSION_NAME + ".so"
-
-
 def _record(candidate: Candidate) -> CandidateRecord:
     return CandidateRecord(candidate.name, candidate.language, candidate.entry, candidate.digest)
-
-
-@contextmanager
-def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    start = time.monotonic()
-    try:
-        yield
-    finally:
-        seconds[phase] = round(seconds.get(phase, 0.0) + time.monotonic() - start, 4)

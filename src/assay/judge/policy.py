@@ -23,9 +23,23 @@ class Policy:
     """Judge even where the problem cannot tell right from wrong; the verdict says so."""
     allow_tf32: bool = False
     """Accept TF32 in float32 products even if the problem does not declare it."""
+    speed: bool = True
+    """Time it as well: gate 2."""
+    rungs: tuple[str, ...] = ()
+    """Baselines to climb; empty for all that make sense on the device."""
+    processes_timed: int = 3
+    """Fresh processes of the candidate, at least; more where the interval stays wide."""
+    speed_budget_s: float = 60.0
+    """No further process is started once a race has taken this long."""
+    margin: float = 0.01
+    """How far the interval of the ratio must clear 1 before a difference is called one."""
+    force_busy: bool = False
+    """Time even while somebody else uses the device; the verdict says so."""
     build_timeout_s: float = 300.0
     load_timeout_s: float = 300.0
     """Importing may compile: a torch extension takes a minute."""
+    baseline_timeout_s: float = 600.0
+    """A baseline's first call: compilation and tuning."""
     call_timeout_s: float = 60.0
     """A first call may compile; this is per call."""
     run_timeout_s: float = 900.0

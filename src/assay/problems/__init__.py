@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from assay.problems.derive import input_bytes, reduced_nominal
 from assay.problems.loading import load_problem, load_problems
-from assay.problems.problem import DISTRIBUTIONS, LAYOUTS, Case, Cost, Instance, Precision, Problem
+from assay.problems.problem import (
+    DISTRIBUTIONS,
+    LAYOUTS,
+    Case,
+    Cost,
+    Instance,
+    Precision,
+    Problem,
+    Specification,
+)
 from assay.problems.source import PROBLEM_CODE_ERRORS
 
 __all__ = [
@@ -16,6 +25,7 @@ __all__ = [
     "Instance",
     "Precision",
     "Problem",
+    "Specification",
     "input_bytes",
     "load_problem",
     "load_problems",

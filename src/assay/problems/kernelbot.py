@@ -21,7 +21,7 @@ import torch
 from assay.problems.devices import CPU, on_device, seeded
 from assay.problems.kernelbot_files import TaskFile, TaskModules
 from assay.problems.nests import map_tensors, tensors_in
-from assay.problems.problem import Case, Cost, Precision
+from assay.problems.problem import Case, Cost, Precision, Specification
 from assay.problems.source import PROBLEM_CODE_ERRORS, explain, read_text
 from assay.records.errors import UserError
 
@@ -70,6 +70,7 @@ class KernelBotProblem:
         self.support_files: Mapping[str, str] = {
             name: file.text for name, file in files.items() if name not in (main, "reference.py")
         }
+        self._reference_text = files["reference.py"].text
         self._modules = TaskModules({name: file for name, file in files.items() if name != main})
         self._tests = _cases(task["tests"], "test", str(where))
         self._benchmarks = _cases(task["benchmarks"], "benchmark", str(where))
@@ -92,6 +93,10 @@ class KernelBotProblem:
     def derived_cases(self, seed: int) -> tuple[Case, ...]:
         """None: only the task knows which arguments its generator accepts."""
         return ()
+
+    def specification(self) -> Specification:
+        """reference.py, with everything it may import beside it."""
+        return Specification(self._reference_text, self.support_files)
 
     def bind(self, case: Case) -> KernelBotInstance:
         """A case whose dtype, distribution and mode the task would ignore is refused."""

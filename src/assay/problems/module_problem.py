@@ -15,7 +15,7 @@ from typing import Any
 
 from assay.problems.derive import derive_cases
 from assay.problems.module_instance import ModuleInstance, check_case, working_dtype
-from assay.problems.problem import Case, Precision
+from assay.problems.problem import Case, Precision, Specification
 from assay.problems.source import PROBLEM_CODE_ERRORS, ModuleSource, explain
 from assay.records.errors import UserError
 
@@ -57,6 +57,10 @@ class ModuleProblem:
     def derived_cases(self, seed: int) -> tuple[Case, ...]:
         """Hidden cases invented from the file's integer constants."""
         return derive_cases(self.source, self.nominal(), seed)
+
+    def specification(self) -> Specification:
+        """The file itself: no case changes a constant that Model reads."""
+        return Specification(self.source.text, self.support_files)
 
     def bind(self, case: Case) -> ModuleInstance:
         """Execute the file for the case."""

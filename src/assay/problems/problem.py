@@ -83,6 +83,15 @@ class Instance(Protocol):
     def cost(self) -> Cost | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """A specification as text, to be run somewhere else: baselines are made of it."""
+
+    source: str
+    """Defines Model, or ref_kernel where the problem is a task."""
+    support_files: Mapping[str, str]
+
+
 class Problem(Protocol):
     """A specification that can be bound to cases."""
 
@@ -111,5 +120,7 @@ class Problem(Protocol):
     def derived_cases(self, seed: int) -> tuple[Case, ...]:
         """Hidden cases invented from the problem's structure, chosen by the seed; empty if none are legal."""
         ...
+
+    def specification(self) -> Specification: ...
 
     def bind(self, case: Case) -> Instance: ...

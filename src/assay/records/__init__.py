@@ -1,15 +1,28 @@
 """Plain records and their JSON form. Imports the standard library alone."""
 
 from assay.records.codec import digest, from_plain, to_json, to_plain
+from assay.records.environment import Environment
 from assay.records.errors import AssayError, CandidateFailure, FlawedProblem, JudgeFault, UserError
 from assay.records.layers import Layer
+from assay.records.speed import (
+    FASTER,
+    NO_DIFFERENCE,
+    SLOWER,
+    ClockCheck,
+    Conditions,
+    Interval,
+    Ladder,
+    Roofline,
+    Rung,
+    Speed,
+    Times,
+)
 from assay.records.verdict import (
     VERDICTS,
     BuildFailed,
     CandidateRecord,
     CaseResult,
     Crashed,
-    Environment,
     Finding,
     Mismatch,
     Passed,
@@ -21,23 +34,34 @@ from assay.records.verdict import (
 )
 
 __all__ = [
+    "FASTER",
+    "NO_DIFFERENCE",
+    "SLOWER",
     "VERDICTS",
     "AssayError",
     "BuildFailed",
     "CandidateFailure",
     "CandidateRecord",
     "CaseResult",
+    "ClockCheck",
+    "Conditions",
     "Crashed",
     "Environment",
     "Finding",
     "FlawedProblem",
+    "Interval",
     "JudgeFault",
+    "Ladder",
     "Layer",
     "Mismatch",
     "Passed",
     "ProblemRecord",
     "Rejected",
+    "Roofline",
+    "Rung",
+    "Speed",
     "TimedOut",
+    "Times",
     "UserError",
     "Verdict",
     "Wrong",

@@ -1,7 +1,7 @@
 """The verdict: six kinds, and the kind decides which fields exist.
 
-Only `Passed` has a margin (and, once there is a clock, a speed): the speed of a wrong kernel cannot be
-written down. The JSON form is documented in docs/records.md; `schema` counts its changes.
+Only `Passed` has a margin and a speed: the speed of a wrong kernel cannot be written down. The JSON form is
+documented in docs/records.md; `schema` counts its changes.
 
 Schema history
   1  first version
@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from assay.records.environment import Environment
 from assay.records.layers import Layer
+from assay.records.speed import Speed
 
 SCHEMA = 1
 
@@ -62,21 +64,6 @@ class CaseResult:
     elements: int = 0
     message: str = ""
     mismatches: tuple[Mismatch, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What must match before two verdicts may be compared."""
-
-    assay: str
-    python: str
-    torch: str
-    triton: str | None
-    cuda: str | None
-    driver: str | None
-    device: str
-    device_name: str
-    host_kernel: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +119,9 @@ class Passed(Verdict):
     status: ClassVar[str] = "passed"
     margin: float
     """Largest error over tolerance across all cases: 1 would be just inside."""
+    speed: Speed | None = None
+    speed_absent: str = ""
+    """Why there is no speed; empty if there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from assay.candidates.candidate import Candidate
 from assay.candidates.launch import Invoke, compile_plan, parse_directives
 from assay.candidates.signature import Parameter, parse_signature
 from assay.records.errors import CandidateFailure, UserError
+from assay.worker.cuda_driver import DriverError, check, declare_launch
 from assay.worker.entry_types import Construction, StateReport
 
 _C_SCALARS: dict[str, Any] = {
@@ -57,14 +58,6 @@ _NAMES: dict[str, Any] = {
     "cdiv": _cdiv,
     "next_power_of_2": _next_power_of_2,
 }
-
-
-class DriverError(RuntimeError):
-    """A CUDA driver call failed; `name` is the error's, such as CUDA_ERROR_INVALID_VALUE."""
-
-    def __init__(self, call: str, name: str, text: str) -> None:
-        super().__init__(f"{call}: {name} ({text})")
-        self.name = name
 
 
 class BareEntry:
@@ -271,12 +264,7 @@ class _Cubin:
         self._kernels: list[_Kernel] = []
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
-            # Declared, so that plain ints convert: seven 32-bit sizes between the function and the stream.
-            self._cuda.cuLaunchKernel.argtypes = [
-                ctypes.c_void_p,
-                *[ctypes.c_uint] * 7,
-                *[ctypes.c_void_p] * 3,
-            ]
+            declare_launch(self._cuda)
         except OSError as error:
             raise UserError(
                 "CUDA candidates need an NVIDIA driver (libcuda.so.1): use a machine with a GPU"
@@ -295,7 +283,7 @@ class _Cubin:
             return
         torch.cuda.synchronize()  # makes torch's context current in this thread
         try:
-            _check(self._cuda, "cuModuleLoadData", ctypes.byref(self._module), self._image)
+            check(self._cuda, "cuModuleLoadData", ctypes.byref(self._module), self._image)
             for kernel in self._kernels:
                 kernel.find(self._module)
         except DriverError as error:
@@ -321,7 +309,7 @@ class _Kernel:
         self._shared_bytes = 0
 
     def find(self, module: ctypes.c_void_p) -> None:
-        _check(self._cuda, "cuModuleGetFunction", ctypes.byref(self._function), module, self._name.encode())
+        check(self._cuda, "cuModuleGetFunction", ctypes.byref(self._function), module, self._name.encode())
 
     def __call__(self, grid: Any, block: Any, shared_bytes: Any, *args: Any) -> None:
         blocks, threads, shared = _three(grid), _three(block), int(shared_bytes)
@@ -334,12 +322,12 @@ class _Kernel:
         if shared > self._shared_bytes:
             # Above 48 KB (with static memory counted) the driver wants to be asked first.
             attribute = ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES)
-            _check(self._cuda, "cuFuncSetAttribute", self._function, attribute, ctypes.c_int(shared))
+            check(self._cuda, "cuFuncSetAttribute", self._function, attribute, ctypes.c_int(shared))
             self._shared_bytes = shared
         stream = torch.cuda.current_stream().cuda_stream
         try:
             sizes = (*blocks, *threads, shared)
-            _check(self._cuda, "cuLaunchKernel", self._function, *sizes, stream, self._pointers, None)
+            check(self._cuda, "cuLaunchKernel", self._function, *sizes, stream, self._pointers, None)
         except DriverError as error:
             error.add_note(f"{self._name}<<<{blocks}, {threads}, {shared}>>>")
             raise
@@ -351,17 +339,3 @@ def _three(value: Any) -> tuple[int, int, int]:
         raise ValueError(f"launch directive: {value!r} is not a grid or block: one to three whole numbers")
     padded = (*(int(n) for n in sizes), 1, 1)
     return padded[0], padded[1], padded[2]
-
-
-def _check(cuda: ctypes.CDLL, call: str, *args: Any) -> None:
-    status = getattr(cuda, call)(*args)
-    if status == 0:
-        return
-    name, text = ctypes.c_char_p(), ctypes.c_char_p()
-    cuda.cuGetErrorName(status, ctypes.byref(name))
-    cuda.cuGetErrorString(status, ctypes.byref(text))
-    raise DriverError(
-        call,
-        (name.value or b"CUDA_ERROR").decode() + f" {status}" * (not name.value),
-        (text.value or b"unknown").decode(),
-    )

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ from assay.records.codec import from_plain, to_plain
 from assay.records.errors import CandidateFailure, UserError
 from assay.records.layers import Layer
 from assay.sandbox import Plan, furnish, restrict, seal
-from assay.worker import protocol, tripwires
+from assay.worker import caches, protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
 from assay.worker.entry import load_entry
 from assay.worker.entry_types import Construction, Entry
+from assay.worker.graphed import GraphedCall
 from assay.worker.inline_builds import InlineBuilds
 from assay.worker.placement import Placement, place_densely
+from assay.worker.stopwatch import Stopwatch, make_stopwatch
 
 _M_PERTURB = -6
 _GRAD_MODES = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}
@@ -152,12 +155,19 @@ class Session:
         self._staged: torch.Tensor | None = None
         self._views: dict[Placement, torch.Tensor] = {}
         self._watched = tripwires.snapshot()
+        self._stopwatch: Stopwatch | None = None
+        self._graphed: dict[str, GraphedCall] = {}
         self.source = ""
 
     def do_arena(self, message: protocol.Message) -> dict[str, Any]:
         arena = attach_arena(message.head["description"], message.fds, self._device)
         self._arenas[message.head["role"]] = arena
         self._views.clear()
+        return {"ok": True}
+
+    def do_stopwatch(self, message: protocol.Message) -> dict[str, Any]:
+        flushed = self._arenas["flush"].bytes if "flush" in self._arenas else None
+        self._stopwatch = make_stopwatch(self._device, message.payload, flushed)
         return {"ok": True}
 
     def do_build(self, message: protocol.Message) -> tuple[dict[str, Any], bytes]:
@@ -195,6 +205,7 @@ class Session:
         args, kwargs = unflatten(head["args"], tensors), unflatten(head["kwargs"], tensors)
         dtype = dtype_named(head["dtype"]) if head["dtype"] else None
         how = Construction(args, kwargs, head["seed"], self._device, dtype, head["mode"])
+        pin_precision(allow_tf32=head["allow_tf32"])
         self._need_entry().construct(how)
         return {"ok": True}
 
@@ -211,7 +222,12 @@ class Session:
         inputs = unflatten(head["inputs"], self._inputs(head["tensors"], clone=False))
         leaves: list[torch.Tensor] = []
         with _GRAD_MODES[head["grad"]]():
-            result = self._need_entry()(inputs)
+            work = self._work(inputs, head)
+            if self._stopwatch is not None:
+                self._stopwatch.start(head["timing"])
+            result = work()
+            if self._stopwatch is not None:
+                self._stopwatch.stop()
             try:
                 tree = flatten(canonical(result), leaves)
             except NotCarried as refused:
@@ -220,7 +236,26 @@ class Session:
             # work left on another stream has not happened yet.
             facts = self._deliver(leaves, head["hold"])
         self._give_back_inputs()
-        return {"ok": True, "outputs": tree, "tensors": facts}
+        sample = self._stopwatch.read() if self._stopwatch is not None else None
+        return {"ok": True, "outputs": tree, "tensors": facts, "sample": sample}
+
+    def _work(self, inputs: list[Any], head: dict[str, Any]) -> Callable[[], Any]:
+        """The call to make: of the candidate itself, or of a recording of it over the same places."""
+        entry = self._need_entry()
+        if not head.get("graphed"):
+            return lambda: entry(inputs)
+        key = repr(head["tensors"])
+        if key not in self._graphed:
+            self._graphed[key] = GraphedCall(lambda: entry(inputs))
+        return self._graphed[key]
+
+    def do_caches(self, _message: protocol.Message) -> tuple[dict[str, Any], bytes]:
+        return {"ok": True}, caches.pack(self._folder)
+
+    def do_refill(self, message: protocol.Message) -> dict[str, Any]:
+        """Caches of an earlier process of the same candidate."""
+        caches.unpack(message.payload, self._folder)
+        return {"ok": True}
 
     def do_held(self, message: protocol.Message) -> dict[str, Any]:
         """Copy a kept output out again, after everything that may still be running has ended."""
@@ -230,10 +265,21 @@ class Session:
         return {"ok": True, "tensors": self._copy_out(leaves)}
 
     def do_facts(self, _message: protocol.Message) -> dict[str, Any]:
-        return {"ok": True, "patched": tripwires.changed(self._watched)}
+        kept = self._stopwatch.persisting_l2_bytes if self._stopwatch is not None else 0
+        return {"ok": True, "patched": tripwires.changed(self._watched), "persisting_l2_bytes": kept}
 
-    def do_release(self, _message: protocol.Message) -> dict[str, Any]:
+    def do_release(self, message: protocol.Message) -> dict[str, Any]:
+        """Forget kept outputs; with `trim` give back idle memory, with `all` the shared memory as well."""
         self._held.clear()
+        if message.head.get("all"):
+            self._stopwatch = None
+            self._graphed.clear()
+            self._views.clear()
+            for arena in self._arenas.values():
+                arena.close()
+            self._arenas.clear()
+        if (message.head.get("all") or message.head.get("trim")) and self._device.type == "cuda":
+            torch.cuda.empty_cache()
         return {"ok": True}
 
     def _need_entry(self) -> Entry:

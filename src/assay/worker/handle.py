@@ -58,8 +58,9 @@ class Child:
     def responds(self, timeout_s: float) -> bool:
         """Wait until the child is confined and answers. No candidate code has run yet: False is our fault."""
         try:
-            reply = self._wait("start", timeout_s)
-            self.layers = tuple(from_plain(Layer, plain, "layer") for plain in reply.head["layers"])
+            if not self.layers:
+                reply = self._wait("start", timeout_s)
+                self.layers = tuple(from_plain(Layer, plain, "layer") for plain in reply.head["layers"])
             self.ask("release", timeout_s=timeout_s)
         except CandidateFailure as failure:
             self._tail += f"\n{failure.message}".encode()

@@ -9,8 +9,11 @@ from assay.records.codec import from_plain
 from assay.records.errors import CandidateFailure, UserError
 
 T = TypeVar("T")
+MODES = ("cold", "warm", "idle")
+"""How a call is timed: see stopwatch.py."""
 MOST_ITEMS = 4096
 LONGEST_TEXT = 200
+MOST_US = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,25 @@ class OutputFact:
     dtype: str
     delivered: bool
     aliases: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call by the child's own clock."""
+
+    device_us: float
+    host_us: float
+    sm_mhz: float
+
+
+def decode_sample(plain: Any) -> Sample | None:
+    """A sample, or None where the child was given no stopwatch."""
+    if plain is None:
+        return None
+    sample = decode(Sample, plain)
+    if not all(0 <= value < MOST_US for value in (sample.device_us, sample.host_us, sample.sm_mhz)):
+        raise forged(f"times of {sample.device_us:g} and {sample.host_us:g} us")
+    return sample
 
 
 def decode(cls: type[T], plain: Any) -> T:

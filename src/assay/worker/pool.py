@@ -1,7 +1,7 @@
-"""Where children come from: one zygote per judge, and one spare child kept warm.
+"""Where children come from: one zygote, and a few spare children kept warm.
 
-The spare is confined and has its CUDA context before the candidate is known, so a verdict does not wait for
-it. Each child serves one candidate and dies. Not covered: several machines.
+A spare is confined and has its CUDA context before the candidate is known, so a verdict does not wait for
+it. Each child serves one candidate and dies. Several threads may ask at once. Not covered: several machines.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,43 +30,60 @@ _KEPT_VARIABLES = (
 _PACKAGE_ROOT = str(Path(assay.__file__).resolve().parent.parent)
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from assay.worker.zygote import main; main(int(sys.argv[2]))"
+    "from assay.worker.zygote import main; main(int(sys.argv[2]), sys.argv[3:])"
 )
 
 
 class Pool:
     """Forks confined children for one device."""
 
-    def __init__(self, device: str, limits: Limits) -> None:
+    def __init__(self, device: str, limits: Limits, preloaded: tuple[str, ...] = ()) -> None:
+        """`preloaded` names further modules that every child finds imported."""
         self._device = device
         self._limits = limits
+        self._preloaded = preloaded
         self._folder = tempfile.TemporaryDirectory(prefix="assay-")
         os.chmod(self._folder.name, 0o711)
         self._readable = readable_paths()
         self._devices = device_paths()
         self._zygote: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        self._spare: Child | None = None
+        self._spares: list[Child] = []
+        self._lock = threading.Lock()
 
     def take(self) -> Child:
         """A fresh child, confined and ready."""
-        spare, self._spare = self._spare, None
+        with self._lock:
+            spare = self._spares.pop(0) if self._spares else None
         if spare is not None and spare.responds(START_TIMEOUT_S):
             return spare
-        child = self._fork()
+        return self._ready(self._fork(self._device))
+
+    def take_compiler(self) -> Child:
+        """A fresh child that never opens the GPU: it only compiles."""
+        return self._ready(self._fork("cpu"))
+
+    def warm(self, count: int = 1) -> None:
+        """Start the next children now, so that the next `take` does not wait."""
+        while len(self._spares) < count:
+            child = self._fork(self._device)
+            with self._lock:
+                self._spares.append(child)
+
+    def settle(self) -> None:
+        """Wait until no spare is still starting: its start would disturb what is timed."""
+        with self._lock:
+            self._spares = [spare for spare in self._spares if spare.responds(START_TIMEOUT_S)]
+
+    def _ready(self, child: Child) -> Child:
         if not child.responds(START_TIMEOUT_S):
             raise JudgeFault(f"the confined child does not start: {child.output_tail()}")
         return child
 
-    def warm(self) -> None:
-        """Start the next child now, so that the next `take` does not wait."""
-        if self._spare is None:
-            self._spare = self._fork()
-
     def close(self) -> None:
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
+        for spare in self._spares:
+            spare.close()
+        self._spares.clear()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -84,12 +102,14 @@ class Pool:
         kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
         if self._device == "cpu":
             kept["TRITON_INTERPRET"] = "1"
-        # Asking NVML instead of the runtime keeps CUDA untouched in the zygote.
-        return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # Asking NVML instead of the runtime keeps CUDA untouched in the zygote. Inductor would keep precompiled
+        # headers in a folder that every user of the machine shares.
+        return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         command = [sys.executable, "-I", "-B", "-c", _START, _PACKAGE_ROOT, str(theirs.fileno())]
+        command += self._preloaded
         self._zygote = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env=self._environment(), stdin=subprocess.DEVNULL, cwd="/"
         )
@@ -101,9 +121,13 @@ class Pool:
             raise JudgeFault("the zygote did not start") from error
         return ours
 
-    def _fork(self) -> Child:
-        if self._socket is None or self._zygote is None or self._zygote.poll() is not None:
-            self._socket = self._start()
+    def _fork(self, device: str) -> Child:
+        with self._lock:
+            if self._socket is None or self._zygote is None or self._zygote.poll() is not None:
+                self._socket = self._start()
+            return self._request(self._socket, self._plan(), device)
+
+    def _plan(self) -> Plan:
         scratch = os.path.join(self._folder.name, secrets.token_hex(8))
         os.mkdir(scratch, 0o700)
         plan = Plan(
@@ -115,14 +139,14 @@ class Pool:
         )
         if plan.uid is not None:
             os.chown(scratch, plan.uid, plan.uid)
-        return self._request(self._socket, plan)
+        return plan
 
-    def _request(self, zygote: socket.socket, plan: Plan) -> Child:
+    def _request(self, zygote: socket.socket, plan: Plan, device: str) -> Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         output_read, output_write = os.pipe()
         status_read, status_write = os.pipe()
         config: dict[str, Any] = {
-            "device": self._device,
+            "device": device,
             "hidden_paths": [_PACKAGE_ROOT],
         }
         head = {"op": "fork", "plan": to_plain(plan), "config": config}

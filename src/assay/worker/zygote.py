@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from assay.records.codec import from_plain, to_plain
@@ -39,10 +40,10 @@ OPTIONAL = (
 )
 
 
-def main(control_fd: int) -> None:
-    """Serve fork requests until the judge closes the socket."""
+def main(control_fd: int, further: Sequence[str] = ()) -> None:
+    """Serve fork requests until the judge closes the socket; `further` modules are imported as well."""
     judge = socket.socket(fileno=control_fd)
-    for name in PRELOADED:
+    for name in (*PRELOADED, *further):
         try:
             importlib.import_module(name)
         except ImportError:

@@ -1,0 +1,76 @@
+"""The nominal case of a problem, laid out for contestants: inputs drawn, calls timed, answers taken."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import torch
+
+from assay.correctness import Fingerprinter
+from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
+from assay.judge.prepare import Prepared
+from assay.judge.run import Answer, Run, carried
+from assay.judge.seat import Seat
+from assay.judge.workshop import Workshop
+from assay.worker import Child
+from assay.worker.messages import Sample
+
+LARGE_BYTES = 1 << 30
+ROTATED_CACHES = 5
+FLUSHED_CACHES = 4
+
+
+class Course:
+    """One problem at the size it is scored at, ready for contestants."""
+
+    def __init__(self, shop: Workshop, prepared: Prepared) -> None:
+        self._shop = shop
+        self.case = prepared.cases[0]
+        self.desk = Desk(shop.device, Fingerprinter(shop.device))
+        self.run = Run(self.case, secrets.randbits(31), shop.device, prepared.precision)
+        self.room_bytes = capacity_bytes(self.case.calibration.shapes, self.case.calibration.dtypes)
+        self.inputs: list[Any] = []
+        self._head: dict[str, Any] = {}
+        # Small problems move through more memory than the cache holds; large ones do so by themselves.
+        cache_bytes = shop.watch.flush_bytes // FLUSHED_CACHES
+        self._spread_bytes = ROTATED_CACHES * cache_bytes if shop.watch.cover else 0
+
+    def close(self) -> None:
+        self.desk.close()
+
+    @property
+    def is_large(self) -> bool:
+        return self.room_bytes > LARGE_BYTES
+
+    def seat(self, child: Child, *, is_module: bool) -> Seat:
+        self.desk.join(child)
+        self._shop.watch.hand_to(child, self.desk)
+        return Seat(child, self.desk, self._shop.device, self._shop.policy, is_module=is_module)
+
+    def deal(self, *, moved: bool = True) -> None:
+        """A fresh input on the desk."""
+        self.inputs = self.run.instance.make_inputs(secrets.randbits(62), self._shop.device)
+        self.desk.clear_mailbox(self.room_bytes)
+        self._lay(moved=moved)
+
+    def _lay(self, *, moved: bool) -> None:
+        tensors: list[torch.Tensor] = []
+        tree = carried(self.inputs, tensors, "get_inputs()")
+        spread = max(self._spread_bytes, NEARBY_BYTES) if moved else 0
+        places = self.desk.lay(tensors, self.case.instance.case.layout, within_bytes=spread)
+        self._head = {"inputs": tree, "tensors": places, "grad": "no_grad", "hold": False}
+
+    def ask(self, seat: Seat, mode: str, *, graphed: bool = False, timeout_s: float | None = None) -> Answer:
+        """One call on the input that was dealt."""
+        if self.run.lends_inputs:  # the one before may have written into them, and was allowed to
+            self._lay(moved=not graphed)
+        head = {**self._head, "timing": mode, "graphed": graphed}
+        answer = seat.answer(self.run, head, timeout_s)
+        if self.is_large:  # several contestants' idle memory would not fit beside the judge's
+            seat.child.ask("release", {"trim": True}, timeout_s=self._shop.policy.call_timeout_s)
+        return answer
+
+    def first_call(self, seat: Seat, timeout_s: float) -> Sample:
+        """A call whose answer nobody takes: several contestants may compile at the same time."""
+        return seat.first_call(self.run, {**self._head, "timing": "idle"}, timeout_s)

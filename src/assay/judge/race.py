@@ -1,0 +1,250 @@
+"""Gate 2: the candidate against the fastest baseline, in turns, on the same inputs, in fresh processes.
+
+Timed calls are checked calls. Each answers an input that did not exist before the last answer was taken; each
+answer is compared with the opponent's, and a random share, drawn after the answer is in, with the oracle.
+Sample counts follow from the problem's size alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from dataclasses import dataclass, field
+
+from assay.candidates import Candidate
+from assay.correctness.screen import distance, suspicious
+from assay.judge.course import Course
+from assay.judge.run import Answer, compare
+from assay.judge.seat import Seat
+from assay.judge.stable import Stable
+from assay.judge.workshop import Workshop
+from assay.problems import Problem
+from assay.records import CandidateFailure, Finding, JudgeFault
+from assay.speed.compare import log_ratio, ratio_interval, tight
+from assay.speed.samples import Block, ProcessRun, Timed
+from assay.worker.messages import decode_names
+
+MOST_PROCESSES = 6
+EARLY_OUT_RATIO = 1 / 3
+ALONE_CALLS = 2
+GRAPHED_BLOCKS = 4
+SYSTEM = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many calls a race takes: a matter of the problem's size."""
+
+    blocks: int
+    audits: int
+    """Calls per process that are compared with the oracle."""
+
+    @staticmethod
+    def for_bytes(size_bytes: int) -> Plan:
+        if size_bytes <= 64 << 20:
+            return Plan(blocks=16, audits=4)
+        if size_bytes <= 1 << 30:
+            return Plan(blocks=8, audits=2)
+        return Plan(blocks=1, audits=1)
+
+
+@dataclass(slots=True)
+class RaceEvidence:
+    """What a race showed."""
+
+    runs: list[ProcessRun] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    graphed: list[Block] = field(default_factory=list)
+    graphed_absent: str = ""
+    early_out: bool = False
+    seconds: float = 0.0
+
+
+class Race:
+    """One candidate against one problem's opponents."""
+
+    def __init__(
+        self, shop: Workshop, course: Course, stable: Stable, problem: Problem, candidate: Candidate
+    ) -> None:
+        self._shop = shop
+        self._course = course
+        self._stable = stable
+        self._problem = problem
+        self._candidate = candidate
+        self._plan = Plan.for_bytes(course.room_bytes)
+        self._known_apart: list[float] = []
+        self.evidence = RaceEvidence()
+
+    def run(self, built: bytes, caches: bytes) -> RaceEvidence:
+        """Processes until the interval is tight or the budget is spent."""
+        start = time.monotonic()
+        policy = self._shop.policy
+        for index in range(MOST_PROCESSES):
+            self._process(index, built, caches)
+            self.evidence.seconds = time.monotonic() - start
+            if any(finding.fatal for finding in self.evidence.findings):
+                break
+            logs = [[log_ratio(block) for block in run.blocks] for run in self.evidence.runs]
+            if index == 0 and statistics.median(logs[0]) < math.log(EARLY_OUT_RATIO):
+                self.evidence.early_out = True
+                break
+            enough = index + 1 >= policy.processes_timed
+            if enough and (
+                tight(ratio_interval(logs), policy.margin) or self.evidence.seconds > policy.speed_budget_s
+            ):
+                break
+        return self.evidence
+
+    def _process(self, index: int, built: bytes, caches: bytes) -> None:
+        """One fresh process of the candidate beside one of the opponent's."""
+        opponent = self._stable.seat(index % self._shop.policy.processes_timed, self._course)
+        run = ProcessRun()
+        self.evidence.runs.append(run)
+        self._alone(opponent, run)
+        child = self._shop.pool.take()
+        child.deadline = time.monotonic() + self._shop.policy.run_timeout_s
+        usable = True
+        try:
+            child.ask("refill", payload=caches, timeout_s=self._shop.policy.load_timeout_s)
+            self._shop.load(
+                child, self._candidate, built, self._problem.argument_names, self._problem.support_files
+            )
+            own = self._course.seat(child, is_module=self._candidate.entry == "ModelNew")
+            self._give_weights(own, opponent, index)
+            self._warm_up(own, run)
+            self._blocks(own, opponent, run)
+            self._ask_facts(own)
+            if index == self._shop.policy.processes_timed - 1:
+                usable = self._graphed(own, opponent)
+        finally:
+            self._course.desk.leave(child)
+            child.close()
+            if not usable:
+                self._course.desk.leave(opponent.child)
+                self._stable.drop(opponent)
+        if usable:
+            self._alone(opponent, run)
+            self._stable.leave(opponent, self._course)
+
+    def _give_weights(self, own: Seat, opponent: Seat, index: int) -> None:
+        state = own.construct(self._course.run)
+        if index == 0:
+            own.renew_weights(self._course.run, state)
+        weights = self._course.run.reference.state()
+        if weights:
+            opponent.send_state(weights)
+
+    def _alone(self, opponent: Seat, run: ProcessRun) -> None:
+        """The opponent while no candidate lives: what it can do when nobody disturbs it."""
+        for _ in range(ALONE_CALLS):
+            self._course.deal()
+            try:
+                run.alone_us.append(self._course.ask(opponent, "cold").time().device_us)
+            except CandidateFailure as failure:
+                raise JudgeFault(f"the baseline {self._stable.name} failed: {failure.message}") from failure
+
+    def _warm_up(self, own: Seat, run: ProcessRun) -> None:
+        for mode in ("idle", "warm", "idle", "warm", "cold")[: SYSTEM.randint(4, 5)]:
+            self._course.deal()
+            answer = self._course.ask(own, mode)
+            self._accept(answer)
+            if mode != "cold":
+                (run.idle if mode == "idle" else run.warm).append(answer.time())
+
+    def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
+        audited = set(
+            SYSTEM.sample(range(2 * self._plan.blocks), min(self._plan.audits, 2 * self._plan.blocks))
+        )
+        for k in range(self._plan.blocks):
+            run.blocks.append(self._block(own, opponent, {2 * k, 2 * k + 1} & audited, 2 * k))
+
+    def _block(
+        self, own: Seat, opponent: Seat, audited: set[int], first: int, *, graphed: bool = False
+    ) -> Block:
+        pairs: list[tuple[Timed, Timed]] = []
+        own_first = SYSTEM.random() < 0.5
+        for half in range(2):
+            self._course.deal(moved=not graphed)
+            answers: dict[bool, Answer] = {}
+            for is_own in (True, False) if own_first == (half == 0) else (False, True):
+                if is_own:
+                    answers[True] = self._course.ask(own, "cold", graphed=graphed)
+                    self._accept(answers[True])
+                else:
+                    answers[False] = self._ask_opponent(opponent, graphed=graphed)
+            self._look(answers[True], answers[False], audit=first + half in audited)
+            pairs.append((answers[True].time(), answers[False].time()))
+        return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
+
+    def _ask_opponent(self, opponent: Seat, *, graphed: bool) -> Answer:
+        try:
+            return self._course.ask(opponent, "cold", graphed=graphed)
+        except CandidateFailure as failure:
+            if graphed:
+                raise
+            text = f"the baseline, which runs alone, failed beside the candidate: {failure.message}"
+            raise CandidateFailure("rejected", "opponent_disturbed", text) from failure
+
+    def _accept(self, answer: Answer) -> None:
+        if answer.complaint:
+            raise CandidateFailure("wrong", "wrong_when_timed", answer.complaint)
+        said = {finding.code for finding in self.evidence.findings}
+        self.evidence.findings += [f for f in answer.findings if f.code not in said]
+
+    def _look(self, own: Answer, other: Answer, *, audit: bool) -> None:
+        """Every answer against the opponent's, the drawn ones against the oracle."""
+        apart = distance(own.got, other.got)
+        audit = audit or not self._known_apart
+        if not audit and not suspicious(apart, self._known_apart):
+            return
+        other.got.clear()
+        report = compare(self._course.run, self._course.inputs, own)
+        if not report.ok:
+            text = report.message or f"{report.wrong_elements} of {report.elements} elements"
+            raise CandidateFailure("wrong", "wrong_when_timed", f"a timed call gave wrong results: {text}")
+        self._known_apart.append(apart)
+
+    def _ask_facts(self, own: Seat) -> None:
+        facts = own.child.ask("facts", timeout_s=self._shop.policy.call_timeout_s).head
+        self.evidence.findings += patched_finding(facts.get("patched"))
+        self.evidence.findings += l2_finding(facts.get("persisting_l2_bytes"))
+
+    def _graphed(self, own: Seat, opponent: Seat) -> bool:
+        """Both replayed from graphs, where both can be; False if the opponent may have suffered."""
+        absent = ""
+        if self._shop.device.type != "cuda":
+            absent = "CUDA graphs need a GPU"
+        elif self._course.is_large:
+            absent = "launches do not matter at this size"
+        elif self._stable.name == "max-autotune":
+            absent = "the opponent replays a graph already"
+        if absent:
+            self.evidence.graphed_absent = absent
+            return True
+        try:
+            for _ in range(GRAPHED_BLOCKS):
+                self.evidence.graphed.append(self._block(own, opponent, set(), 0, graphed=True))
+        except CandidateFailure as failure:
+            if failure.status == "wrong":
+                self.evidence.graphed_absent = f"replayed from a graph it is wrong: {failure.message}"
+            else:
+                self.evidence.graphed_absent = f"cannot be recorded as a graph: {failure.message}"
+            self.evidence.graphed.clear()
+            return False
+        return True
+
+
+def l2_finding(set_aside_bytes: object) -> list[Finding]:
+    """Cache set aside for later calls would be taken from everything else in a model."""
+    if not isinstance(set_aside_bytes, int) or set_aside_bytes <= 0:
+        return []
+    text = f"sets {set_aside_bytes >> 20} MiB of the L2 cache aside for itself and leaves it so"
+    return [Finding("persisting_l2", text, True)]
+
+
+def patched_finding(names: object) -> list[Finding]:
+    """Clocks, synchronisation or comparisons replaced."""
+    patched = decode_names(names)
+    return [Finding("patched_names", f"replaced {', '.join(patched)}", True)] if patched else []

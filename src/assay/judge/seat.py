@@ -1,0 +1,139 @@
+"""One loaded child at the desk: constructed, given weights, asked, its answers taken off the desk."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from assay.correctness import perturbed
+from assay.judge.desk import SETUP_TIMEOUT_S, Desk, capacity_bytes
+from assay.judge.devices import leave_room
+from assay.judge.policy import Policy
+from assay.judge.run import Answer, Run, carried, checked_tree, form_complaint
+from assay.records import Finding, JudgeFault
+from assay.speed.samples import Timed
+from assay.worker import Child
+from assay.worker.messages import OutputFact, Sample, decode_list, decode_names, decode_sample
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a child needs to time its own calls."""
+
+    cover: bytes
+    """The kernel that spins while the host launches, as a cubin; empty on a CPU."""
+    flush_bytes: int
+
+    def hand_to(self, child: Child, desk: Desk) -> None:
+        if self.cover:
+            desk.need_flush(self.flush_bytes)
+        child.ask("stopwatch", payload=self.cover, timeout_s=SETUP_TIMEOUT_S)
+
+
+class Seat:
+    """One child and the weights it was given."""
+
+    def __init__(
+        self, child: Child, desk: Desk, device: torch.device, policy: Policy, *, is_module: bool
+    ) -> None:
+        self.child = child
+        self._desk = desk
+        self._device = device
+        self._policy = policy
+        self._is_module = is_module
+
+    def construct(self, run: Run) -> str:
+        """As the specification is constructed; returns how weights are matched."""
+        self._construct_by_seed(run)
+        ours = run.reference.state()
+        if not ours or run.by_seed:
+            return "by seed" if ours else "none"
+        loaded = self.send_state(ours)
+        needed = {name for name, tensor in ours.items() if tensor.is_floating_point()}
+        if self._is_module and not needed <= loaded:
+            # Other names than the specification's: only the constructor's own randomness can match them.
+            run.by_seed = True
+            run.unmatched = run.reference.constant_parameters() & (needed - loaded)
+            return self.construct(run)
+        return "by name"
+
+    def _construct_by_seed(self, run: Run) -> None:
+        tensors: list[torch.Tensor] = []
+        instance = run.instance
+        head = {
+            "args": carried(instance.init_args, tensors, "get_init_inputs()"),
+            "kwargs": carried(instance.init_kwargs, tensors, "get_init_inputs()"),
+            "tensors": self._desk.lay(tensors, "given") if tensors else [],
+            "seed": run.seed,
+            "dtype": instance.case.dtype,
+            "mode": instance.case.mode,
+            "allow_tf32": run.precision.allow_tf32,
+        }
+        self.child.ask("construct", head, timeout_s=self._policy.load_timeout_s)
+
+    def send_state(self, state: dict[str, torch.Tensor]) -> set[str]:
+        """Lay weights on the desk for the child to take; returns the names it found a place for."""
+        places = self._desk.lay(list(state.values()), "given")
+        head = {"tensors": dict(zip(state, places, strict=True))}
+        reply = self.child.ask("state", head, timeout_s=self._policy.call_timeout_s)
+        return set(decode_names(reply.head.get("loaded")))
+
+    def renew_weights(self, run: Run, state: str) -> str:
+        """Other weights, for the child and for the reference."""
+        if state == "by name":
+            names = run.reference.parameter_names()
+            renewed = perturbed(run.reference.state(), names, secrets.randbits(62))
+            self.send_state(renewed)
+            run.reference.load_state(renewed)
+        elif state == "by seed":
+            run.seed = secrets.randbits(31)
+            run.reference.rebuild(run.seed)
+            return self.construct(run)
+        return state
+
+    def first_call(self, run: Run, head: dict[str, Any], timeout_s: float) -> Sample:
+        """A call for the sake of what it compiles; its answer is not looked at."""
+        reply = self.child.ask("call", {**head, **self._poison(run)}, timeout_s=timeout_s)
+        sample = decode_sample(reply.head.get("sample"))
+        if sample is None:
+            raise JudgeFault("a call without a time")
+        return sample
+
+    def answer(self, run: Run, head: dict[str, Any], timeout_s: float | None = None) -> Answer:
+        """Release the input, take the answer off the desk, look at what was done to the input."""
+        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        self._desk.clear_mailbox(room)
+        leave_room(self._device)
+        request = {**head, **self._poison(run)}
+        start_ns = time.monotonic_ns()
+        reply = self.child.ask("call", request, timeout_s=timeout_s or self._policy.call_timeout_s)
+        wall_us = (time.monotonic_ns() - start_ns) / 1e3
+        facts = decode_list(OutputFact, reply.head.get("tensors"))
+        tree = checked_tree(reply, len(facts))
+        complaint = form_complaint(run.calibration, facts, tree, self._device)
+        # Only outputs of the specified form are ever looked at.
+        got = [] if complaint else self._desk.pick_up(facts)
+        sample = decode_sample(reply.head.get("sample"))
+        timed = None if sample is None else Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us)
+        return Answer(got, facts, tree, complaint, timed, self._findings(run, facts))
+
+    def _poison(self, run: Run) -> dict[str, Any]:
+        """Noise for the memory that the next allocations get."""
+        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        sizes = [room // max(len(run.calibration.shapes), 1)] * 2
+        return {"poison_bytes": sizes, "pattern": secrets.randbits(32)}
+
+    def _findings(self, run: Run, facts: list[OutputFact]) -> list[Finding]:
+        findings = []
+        case = run.instance.case.name
+        if not self._desk.inputs_untouched() and not run.calibration.writes_inputs:
+            findings.append(Finding("input_modified", "the candidate wrote into its inputs", True, case))
+        for fact in facts:
+            if fact.aliases and not run.lends_inputs:
+                text = f"an output shares memory with {fact.aliases}"
+                findings.append(Finding("aliased_output", text, True, case))
+        return findings

@@ -1,0 +1,231 @@
+"""Everything that is timed on one problem: the ladder once, then every candidate against its fastest rung.
+
+What the ladder showed is kept on disk by problem, sizes, precision and environment, together with what the
+fastest rung compiled, so that the next judge neither climbs nor compiles again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.candidates import Candidate
+from assay.correctness import pinned_precision
+from assay.judge.course import Course
+from assay.judge.devices import own_pids
+from assay.judge.environment import read_environment
+from assay.judge.ladder import climb, rung_names
+from assay.judge.prepare import Prepared
+from assay.judge.race import Race
+from assay.judge.stable import Stable
+from assay.judge.workshop import Workshop
+from assay.problems import Problem
+from assay.records import (
+    Conditions,
+    Finding,
+    Ladder,
+    Roofline,
+    Rung,
+    Speed,
+    UserError,
+    digest,
+    from_plain,
+    to_json,
+    to_plain,
+)
+from assay.speed.ceilings import Ceilings, load_ceilings
+from assay.speed.cost import Work, count_work
+from assay.speed.gpu_state import read_gpu_state
+from assay.speed.opponents import make_opponent
+from assay.speed.roofline import place_under_roof
+from assay.speed.score import Heat, device_us, score
+
+
+class Speedway:
+    """The timing of one problem on one device."""
+
+    def __init__(self, shop: Workshop, prepared: Prepared, problem: Problem) -> None:
+        self._shop = shop
+        self._prepared = prepared
+        self._problem = problem
+        self._rungs: tuple[Rung, ...] = ()
+        self._stable: Stable | None = None
+        self._seconds = 0.0
+        self._work: Work | None = None
+        self._ceilings: Ceilings | None = None
+
+    def close(self) -> None:
+        if self._stable is not None:
+            self._stable.close()
+            self._stable = None
+
+    def open(self) -> None:
+        """Climb the ladder, or read what an earlier judge found."""
+        if self._rungs:
+            return
+        start = time.monotonic()
+        self._check_idle()
+        self._ceilings = load_ceilings(self._shop.device, self._shop.cache / "ceilings")
+        self._work = self._count()
+        if not self._recall():
+            course = Course(self._shop, self._prepared)
+            try:
+                self._rungs, self._stable = climb(self._shop, course, self._problem)
+            finally:
+                course.close()
+            self._seconds = round(time.monotonic() - start, 3)
+            self._remember()
+
+    def ladder(self) -> Ladder:
+        """What `assay bench` shows."""
+        self.open()
+        opponent = self._stable.name if self._stable is not None else ""
+        fastest = next((rung.times for rung in self._rungs if rung.name == opponent), None)
+        return Ladder(
+            problem=self._problem.name,
+            digest=self._problem.digest,
+            sizes=dict(self._prepared.cases[0].instance.case.sizes),
+            rungs=self._rungs,
+            opponent=opponent,
+            roofline=self._roofline(fastest.device_us) if fastest is not None else None,
+            conditions=self._conditions(),
+            precision=self._precision(),
+            environment=read_environment(self._shop.device),
+            seconds=self._seconds,
+        )
+
+    def race(
+        self, candidate: Candidate, built: bytes, caches: bytes, first_call_ms: float | None
+    ) -> tuple[Speed | None, list[Finding]]:
+        """One candidate against the opponent; its failures propagate."""
+        self.open()
+        if self._stable is None:
+            return None, []
+        self._check_idle()
+        self._shop.pool.settle()
+        course = Course(self._shop, self._prepared)
+        race = Race(self._shop, course, self._stable, self._problem, candidate)
+        try:
+            evidence = race.run(built, caches)
+        finally:
+            self._shop.note_peak(course.desk.size_bytes())
+            course.close()
+        heat = Heat(
+            runs=evidence.runs,
+            rungs=self._rungs,
+            opponent=self._stable.name,
+            margin=self._shop.policy.margin,
+            first_call_ms=first_call_ms,
+            compile_s=0.0,
+            graphed=evidence.graphed,
+            graphed_absent=evidence.graphed_absent,
+            early_out=evidence.early_out,
+            conditions=self._conditions(),
+            precision=self._precision(),
+            calibration=self._calibration(),
+        )
+        speed, doubts = score(heat, self._roofline(device_us(evidence.runs)))
+        return speed, evidence.findings + doubts
+
+    def _roofline(self, time_us: float) -> Roofline | None:
+        if self._work is None or self._ceilings is None:
+            return None
+        return place_under_roof(self._work, self._ceilings, time_us)
+
+    def _count(self) -> Work:
+        case = self._prepared.cases[0]
+        precision = self._prepared.precision
+        inputs = case.instance.make_inputs(secrets.randbits(62), self._shop.device)
+        module = case.instance.build_reference(secrets.randbits(31), self._shop.device)
+        with pinned_precision(precision):
+            return count_work(case.instance, module, inputs, self._shop.device, precision.allow_tf32)
+
+    def _precision(self) -> dict[str, Any]:
+        return {
+            "allow_tf32": self._prepared.precision.allow_tf32,
+            "allow_fp16_reduced_precision_reduction": False,
+            "allow_bf16_reduced_precision_reduction": False,
+        }
+
+    def _check_idle(self) -> None:
+        """A device that others use gives times that mean nothing."""
+        state = read_gpu_state(self._shop.device, own_pids())
+        if state is None or not state.other_processes or self._shop.policy.force_busy:
+            return
+        raise UserError(
+            f"{self._shop.device} is busy: {state.other_processes} other processes use it; "
+            "wait, or time anyway with --force-busy"
+        )
+
+    def _conditions(self) -> Conditions:
+        state = read_gpu_state(self._shop.device, own_pids())
+        return Conditions(
+            sm_clock_mhz=state.sm_clock_mhz if state is not None else None,
+            memory_clock_mhz=state.memory_clock_mhz if state is not None else None,
+            temperature_c=state.temperature_c if state is not None else None,
+            power_w=state.power_w if state is not None else None,
+            throttle_reasons=(state.throttle_reasons or ()) if state is not None else (),
+            other_processes=(state.other_processes or 0) if state is not None else 0,
+            flush_bytes=self._shop.watch.flush_bytes,
+            dropped_blocks=0,
+            forced=self._shop.policy.force_busy,
+        )
+
+    def _calibration(self) -> dict[str, Any] | None:
+        path = calibration_path(self._shop.cache, self._shop.device)
+        if not path.exists():
+            return None
+        kept: dict[str, Any] = json.loads(path.read_text())["summary"]
+        return kept
+
+    def _place(self) -> Path:
+        case = self._prepared.cases[0].instance.case
+        environment = to_json(read_environment(self._shop.device))
+        key = digest(
+            self._problem.digest,
+            repr(sorted(case.sizes.items())),
+            f"{case.dtype} {case.layout} {case.mode}",
+            repr(self._precision()),
+            repr(rung_names(self._shop)),
+            environment,
+        )
+        return self._shop.cache / "ladders" / key
+
+    def _remember(self) -> None:
+        """Both files appear whole or not at all; the record comes last."""
+        place = self._place()
+        place.mkdir(parents=True, exist_ok=True)
+        opponent = self._stable.name if self._stable is not None else ""
+        caches = self._stable.caches if self._stable is not None else b""
+        record = {
+            "opponent": opponent,
+            "seconds": self._seconds,
+            "rungs": [to_plain(rung) for rung in self._rungs],
+        }
+        for name, data in (("caches", caches), ("record.json", json.dumps(record).encode())):
+            temporary = place / f"{name}.{secrets.token_hex(4)}"
+            temporary.write_bytes(data)
+            os.replace(temporary, place / name)
+
+    def _recall(self) -> bool:
+        place = self._place()
+        if not (place / "record.json").exists():
+            return False
+        record = json.loads((place / "record.json").read_text())
+        self._rungs = tuple(from_plain(Rung, plain, "rung") for plain in record["rungs"])
+        self._seconds = record["seconds"]
+        if record["opponent"]:
+            opponent = make_opponent(self._problem, record["opponent"])
+            caches = (place / "caches").read_bytes()
+            self._stable = Stable(self._shop, self._problem, opponent, caches)
+        return True
+
+
+def calibration_path(cache: Path, device: torch.device) -> Path:
+    return cache / "calibration" / (digest(to_json(read_environment(device))) + ".json")

@@ -1,0 +1,71 @@
+"""The opponents of one problem: processes of its fastest baseline, alive and warm."""
+
+from __future__ import annotations
+
+from assay.judge.course import Course
+from assay.judge.seat import Seat
+from assay.judge.workshop import Workshop
+from assay.problems import Problem
+from assay.records import JudgeFault
+from assay.speed.opponents import Opponent
+from assay.worker import Child
+
+
+class Stable:
+    """The fastest rung's processes, alive and warm."""
+
+    def __init__(self, shop: Workshop, problem: Problem, opponent: Opponent, caches: bytes) -> None:
+        self._shop = shop
+        self._problem = problem
+        self._opponent = opponent
+        self.caches = caches
+        self._children: list[Child] = []
+
+    @property
+    def name(self) -> str:
+        return self._opponent.name
+
+    def adopt(self, seat: Seat, course: Course) -> None:
+        """A process that already runs, taken over from the ladder."""
+        self._children.append(seat.child)
+        self.leave(seat, course)
+
+    def seat(self, index: int, course: Course) -> Seat:
+        """The index-th process, at this course's desk with its weights."""
+        fresh = index >= len(self._children)
+        if fresh:
+            child = self._shop.trusted.take()
+            self._children.append(child)
+            child.ask("refill", payload=self.caches, timeout_s=self._shop.policy.load_timeout_s)
+            load_opponent(self._shop, child, self._opponent, self._problem)
+        seat = course.seat(self._children[index], is_module=self._problem.entry == "ModelNew")
+        if fresh:
+            seat.construct(course.run)
+        state = course.run.reference.state()
+        if state:
+            seat.send_state(state)
+        if fresh:
+            course.deal()
+            course.ask(seat, "idle", timeout_s=self._shop.policy.baseline_timeout_s)
+        return seat
+
+    def leave(self, seat: Seat, course: Course) -> None:
+        """Nothing of this race stays with the process."""
+        course.desk.leave(seat.child)
+        seat.child.ask("release", {"all": True}, timeout_s=self._shop.policy.call_timeout_s)
+
+    def drop(self, seat: Seat) -> None:
+        """A process that may have been left in a bad state."""
+        self._children.remove(seat.child)
+        seat.child.close()
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+        self._children.clear()
+
+
+def load_opponent(shop: Workshop, child: Child, opponent: Opponent, problem: Problem) -> None:
+    if opponent.candidate is None:
+        raise JudgeFault(f"{opponent.name} has no source")
+    shop.load(child, opponent.candidate, b"", problem.argument_names, opponent.support_files)

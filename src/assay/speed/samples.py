@@ -1,0 +1,37 @@
+"""What a race collects, before anybody draws a conclusion from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One checked call of one contestant."""
+
+    device_us: float
+    """By the child's clock."""
+    host_us: float
+    sm_mhz: float
+    wall_us: float
+    """By the judge's clock, around the whole exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Candidate, opponent, opponent, candidate (or the reverse): the first two on one input, the last two on
+    another."""
+
+    candidate: tuple[Timed, Timed]
+    opponent: tuple[Timed, Timed]
+
+
+@dataclass(slots=True)
+class ProcessRun:
+    """One fresh process of the candidate against one process of the opponent."""
+
+    blocks: list[Block] = field(default_factory=list)
+    alone_us: list[float] = field(default_factory=list)
+    """The opponent's device times while no candidate lived, before and after."""
+    warm: list[Timed] = field(default_factory=list)
+    idle: list[Timed] = field(default_factory=list)

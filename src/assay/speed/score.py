@@ -1,0 +1,128 @@
+"""From everything a race collected to a speed verdict, or to the reasons why there can be none.
+
+Pure: no device, no processes. The score is the opponent's device time over the candidate's, cold, both by
+events around the call (the child's clock on a CPU), as the median over blocks, averaged over processes in
+logarithms. It stands only if the judge's own clock agrees, the opponent was left in peace, and the time is
+physically possible.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.records.speed import Conditions, Interval, Roofline, Rung, Speed, Times
+from assay.records.verdict import Finding
+from assay.speed.clocks import check_clocks
+from assay.speed.compare import log_ratio, outcome, ratio_interval
+from assay.speed.disturbance import opponent_slowed, steady_blocks
+from assay.speed.samples import Block, ProcessRun
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """One race, and what is known about the problem and the device."""
+
+    runs: Sequence[ProcessRun]
+    rungs: tuple[Rung, ...]
+    opponent: str
+    margin: float
+    first_call_ms: float | None
+    compile_s: float
+    graphed: Sequence[Block]
+    graphed_absent: str
+    early_out: bool
+    conditions: Conditions
+    precision: Mapping[str, Any]
+    calibration: Mapping[str, Any] | None
+    copy_allowance_us: float = 0.0
+
+
+def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Finding]]:
+    """The speed, and what speaks against believing it; `roofline` is placed by the caller at `device_us`."""
+    kept = [blocks for blocks in steady_blocks(heat.runs) if blocks]
+    dropped = sum(len(run.blocks) for run in heat.runs) - sum(len(blocks) for blocks in kept)
+    if not kept:
+        kept, dropped = [list(run.blocks) for run in heat.runs], 0
+    blocks = [block for group in kept for block in group]
+    ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
+    clocks = check_clocks(blocks, heat.copy_allowance_us)
+    speed = Speed(
+        outcome=outcome(ratio, heat.margin),
+        ratio=ratio,
+        margin=heat.margin,
+        opponent=heat.opponent,
+        times=_times(heat, clocks.device_us),
+        compile_s=heat.compile_s,
+        rungs=_with_ratios(heat, ratio),
+        graphed=ratio_interval([[log_ratio(b) for b in heat.graphed]]) if heat.graphed else None,
+        graphed_absent=heat.graphed_absent,
+        clocks=clocks,
+        roofline=roofline,
+        conditions=replace(heat.conditions, dropped_blocks=dropped, sm_clock_mhz=_clock_mhz(blocks)),
+        processes=len(kept),
+        blocks=len(blocks),
+        precision=heat.precision,
+        early_out=heat.early_out,
+        calibration=heat.calibration,
+    )
+    return speed, _doubts(speed, heat)
+
+
+def device_us(runs: Sequence[ProcessRun]) -> float:
+    """The candidate's cold time as scored."""
+    return statistics.median(s.device_us for run in runs for block in run.blocks for s in block.candidate)
+
+
+def _times(heat: Heat, cold_us: float) -> Times:
+    warm = [sample.device_us for run in heat.runs for sample in run.warm]
+    idle = [sample.host_us for run in heat.runs for sample in run.idle[1:]]
+    return Times(
+        device_us=cold_us,
+        warm_us=statistics.median(warm) if warm else None,
+        latency_us=statistics.median(idle) if idle else None,
+        first_call_ms=heat.first_call_ms,
+    )
+
+
+def _with_ratios(heat: Heat, ratio: Interval) -> tuple[Rung, ...]:
+    """Every rung against the candidate, by way of the one that raced it."""
+    times = {rung.name: rung.times.device_us for rung in heat.rungs if rung.times is not None}
+    raced = times.get(heat.opponent)
+    return tuple(
+        replace(rung, ratio=ratio.middle * times[rung.name] / raced) if rung.name in times and raced else rung
+        for rung in heat.rungs
+    )
+
+
+def _clock_mhz(blocks: Sequence[Block]) -> float | None:
+    clocks = [sample.sm_mhz for block in blocks for sample in block.opponent if sample.sm_mhz > 0]
+    return statistics.median(clocks) if clocks else None
+
+
+def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
+    doubts = []
+    clocks = speed.clocks
+    if not clocks.agrees:
+        text = (
+            f"its own clock says {clocks.device_us:.1f} us, the judge's {clocks.judge_us:.1f} us "
+            f"(within {clocks.error_us:.1f})"
+        )
+        doubts.append(Finding("clocks_disagree", text, True))
+    slowed = opponent_slowed(heat.runs)
+    if slowed is not None:
+        text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"
+        doubts.append(Finding("opponent_disturbed", text, True))
+    roofline = speed.roofline
+    if roofline is not None and clocks.device_us < roofline.invalid_below_us:
+        text = (
+            f"{clocks.device_us:.2f} us is less than this device can take: "
+            f"{roofline.invalid_below_us:.2f} us at its datasheet peak"
+        )
+        doubts.append(Finding("faster_than_physics", text, True))
+    if speed.conditions.dropped_blocks:
+        text = f"{speed.conditions.dropped_blocks} blocks left out: the clock fell while they ran"
+        doubts.append(Finding("throttled_samples", text, False))
+    return doubts
