@@ -2,12 +2,12 @@
 
     python benchmarks/full_verdict.py [--device cuda] [--repeat 3] [--skip-path] [--out results/FILE.json]
 
-Four cases from a tiny to a 6 GiB problem. "first" is the first verdict on a problem by this judge: it chooses
-and calibrates the cases and measures the baselines (the first row also starts the judge). "warm" is the median
-of what further candidates pay; each is a source the judge has not seen, so it is built as well. "path" is the
-reconstructed evaluator of kernelbench_path.py in the same run, one fresh process per verdict; where our
-candidate is bare CUDA it gets the same kernel through load_inline. Memory is the judge's peak against three
-times the problem's own tensors and 1 GiB more.
+Four cases from a tiny to a 6 GiB problem. "first" is the first verdict on a problem by this judge: it
+chooses and calibrates the cases and measures the baselines (the first row also starts the judge). "warm" is
+the median of what further candidates pay; each is a source the judge has not seen, so it is built as well.
+"path" is the reconstructed evaluator of kernelbench_path.py in the same run, one fresh process per verdict;
+where our candidate is bare CUDA it gets a LayerNorm through load_inline. Memory is the judge's peak against
+three times the problem's own tensors and 1 GiB more.
 
 Not covered: statistics over many runs. On a CPU the problems are made small and no aim is printed.
 """
@@ -30,7 +30,7 @@ from kernelbench_path import run_path
 from shrinking import shrunk_copy
 
 from assay.candidates import Candidate, candidate_from_source, read_candidate
-from assay.judge import Judge, read_environment
+from assay.judge import Judge, Policy, read_environment
 from assay.problems import Problem, input_bytes, load_problem
 from assay.records import Verdict, to_plain
 
@@ -130,7 +130,7 @@ def row_of(judge: Judge, files: tuple[Path, Path, Path], repeat: int, skip_path:
     peak_bytes, peak_of = peak(judge)
     outcome, speed = speed_of(verdict)
     warm_s = statistics.median(times[1:])
-    path = None if skip_path else run_path(problem_path, path_candidate, judge.device.type)
+    path = None if skip_path else run_path(problem_path, path_candidate, str(judge.device))
     tensors = own_bytes(judge, problem)
     return Row(
         problem=problem.name,
@@ -179,6 +179,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device")
     parser.add_argument("--repeat", type=int, default=3, help="warm verdicts per row")
+    parser.add_argument("--skip-speed", action="store_true", help="right or wrong only")
     parser.add_argument("--skip-path", action="store_true", help="leave KernelBench's path out")
     parser.add_argument("--inline", action="store_true", help="also one that builds for a minute, every time")
     parser.add_argument("--out", type=Path)
@@ -189,7 +190,8 @@ def main() -> int:
     if options.inline:
         pairs.insert(3, ("layernorm", "layernorm_inline.py", "layernorm_inline.py", "cuda"))
     rows: list[Row] = []
-    with Judge(options.device) as judge, tempfile.TemporaryDirectory(prefix="small-") as folder:
+    policy = Policy(speed=not options.skip_speed)
+    with Judge(options.device, policy) as judge, tempfile.TemporaryDirectory(prefix="small-") as folder:
         on_cpu = judge.device.type == "cpu"
         print(
             f"{'candidate':22}{'status':13}{'speed':16}{'ratio':>7}"

@@ -99,7 +99,7 @@ def evaluate(problem: Path, candidate: Path, device: str, folder: Path, started:
     import torch
 
     if device != "cpu":
-        torch.cuda.init()
+        torch.cuda.set_device(device)
     watch.seconds["import"] = time.monotonic() - started
     with watch.phase("build"):
         given = load_module(problem, "reference", folder)
@@ -180,7 +180,7 @@ def agrees(got: Any, expected: Any) -> bool:
 
 
 def time_calls(function: Callable[..., Any], inputs: list[Any], device: str) -> float:
-    """Mean milliseconds of a call on the same tensors; on a GPU by events, after a fill that empties the L2."""
+    """Mean milliseconds of a call on the same tensors; on a GPU by events, each after a fill of the L2."""
     import torch
 
     for _ in range(WARM_UPS):

@@ -1,8 +1,8 @@
-"""A queue's worth of candidates of every kind, dealt in fixed order from templates, each with its expected end.
+"""A queue's worth of candidates of every kind, dealt in fixed order, each with the end it deserves.
 
-`deal(100, "cuda")` gives the same hundred sources every time: right ones in torch, Triton and bare CUDA, wrong
-ones, ones that do not build, that crash, that are right but slow. No two are equal, so none is found in a
-cache. Sources that are one line of torch stand here, kernels in mixed_kernels.py.
+`deal(100, "cuda")` gives the same hundred sources every time: right ones in torch, Triton and bare CUDA,
+wrong ones, ones that do not build, that crash, that are right but slow. No two are equal. Sources that are
+one line of torch stand here, kernels in mixed_kernels.py.
 
 Not covered: cheats and hostile candidates; tests/exploits and tests/hostile have those.
 """
@@ -87,7 +87,7 @@ RIGHT = (
     ("matmul_bf16", "F.linear(a, b.t())"),
 )
 WRONG = (
-    ("gelu", "x * torch.sigmoid(1.702 * x)"),
+    ("gelu", "F.silu(x)"),
     ("softmax_rows", "torch.exp(x) / torch.exp(x[..., :-1]).sum(-1, keepdim=True)"),
     ("swiglu", "F.silu(up) * gate"),
     ("row_sum", "x.to(torch.bfloat16).sum(-1).float()"),

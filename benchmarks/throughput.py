@@ -27,7 +27,7 @@ from typing import Any
 from mixed import ARGUMENTS, Mixed, deal, first_of
 from shrinking import shrunk_copy
 
-from assay.judge import Judge, read_environment
+from assay.judge import Judge, Policy, read_environment
 from assay.problems import Problem, load_problem
 from assay.records import AssayError, CandidateFailure, to_plain
 
@@ -53,6 +53,7 @@ class Row:
 
 
 def judged(judge: Judge, problem: Problem, one: Mixed) -> Row:
+    """One verdict, printed as it comes: a run that is cut short still shows what it had."""
     start = time.monotonic()
     status, outcome, message = "no_verdict", "", ""
     phases: dict[str, float] = {}
@@ -66,6 +67,7 @@ def judged(judge: Judge, problem: Problem, one: Mixed) -> Row:
         outcome = speed.outcome if speed is not None else getattr(verdict, "speed_absent", "")
         message = "; ".join(f"{f.code}: {f.message}" for f in verdict.findings if f.fatal)
     seconds = round(time.monotonic() - start, 3)
+    print(f"{one.candidate.name:36}{status:14}{outcome[:20]:22}{seconds:8.2f} s", flush=True)
     return Row(
         one.candidate.name, one.problem, one.kind, one.expected, status, outcome, seconds, phases, message
     )
@@ -89,15 +91,6 @@ def run_queue(judge: Judge, problems: Mapping[str, Problem], queue: Sequence[Mix
     return rows
 
 
-def prepare(judge: Judge, problems: Mapping[str, Problem]) -> list[Row]:
-    """The first verdict of each problem, printed as it comes."""
-    rows = []
-    for name, problem in problems.items():
-        rows.append(judged(judge, problem, first_of(name)))
-        print(f"{name:22}{rows[-1].status:14}{rows[-1].outcome[:20]:22}{rows[-1].seconds:8.2f} s", flush=True)
-    return rows
-
-
 def show_groups(rows: Sequence[Row], field: str) -> None:
     groups: dict[str, list[float]] = {}
     for row in rows:
@@ -108,8 +101,8 @@ def show_groups(rows: Sequence[Row], field: str) -> None:
         print(f"{name:22}{len(times):6}{middle:10.2f}{max(times):11.2f}{sum(times):9.1f}")
 
 
-def show(rows: Sequence[Row], wall_s: float) -> None:
-    print(f"\n{len(rows)} verdicts in {wall_s:.1f} s: {len(rows) / wall_s * 3600:.0f} per GPU-hour")
+def show(rows: Sequence[Row], wall_s: float, hour: str) -> None:
+    print(f"\n{len(rows)} verdicts in {wall_s:.1f} s: {len(rows) / wall_s * 3600:.0f} per {hour}")
     show_groups(rows, "status")
     show_groups(rows, "kind")
     print(f"\nslowest {min(SLOWEST, len(rows))}")
@@ -126,26 +119,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--device")
+    parser.add_argument("--skip-speed", action="store_true", help="right or wrong only")
     parser.add_argument("--problems", nargs="+", choices=tuple(ARGUMENTS), default=list(ARGUMENTS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.count < 1:
         parser.error("--count must be at least 1")
-    with Judge(options.device) as judge, tempfile.TemporaryDirectory(prefix="queue-") as folder:
+    policy = Policy(speed=not options.skip_speed)
+    with (
+        tempfile.TemporaryDirectory(prefix="queue-") as folder,
+        # An empty cache: a second run must build as much as the first.
+        Judge(options.device, policy, Path(folder) / "cache") as judge,
+    ):
         queue = deal(options.count, judge.device.type, options.problems)
         paths = {name: LADDER / f"{name}.py" for name in dict.fromkeys(one.problem for one in queue)}
         if judge.device.type == "cpu":
             paths = {name: shrunk_copy(path, Path(folder)) for name, path in paths.items()}
         problems = {name: load_problem(path) for name, path in paths.items()}
         start = time.monotonic()
-        first = prepare(judge, problems)
+        first = [judged(judge, problem, first_of(name)) for name, problem in problems.items()]
         prepared_s = time.monotonic() - start
         print(f"{len(problems)} problems made ready in {prepared_s:.1f} s, not counted below")
         start = time.monotonic()
         rows = run_queue(judge, problems, queue)
         wall_s = time.monotonic() - start
         environment = to_plain(read_environment(judge.device))
-    show(rows, wall_s)
+    show(rows, wall_s, "GPU-hour" if judge.device.type == "cuda" else "hour on this CPU")
     if options.out:
         record = {
             "environment": environment,

@@ -1,4 +1,4 @@
-"""LayerNorm over the last three dimensions: rows of four million elements, far more than one block's worth."""
+"""LayerNorm over the last three dimensions: rows of four million elements, too many for one block."""
 
 import torch
 from torch import nn

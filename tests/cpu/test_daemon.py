@@ -14,100 +14,31 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
+from daemon_process import (
+    PATIENCE_S,
+    QUICK,
+    TINY,
+    Running,
+    alive,
+    descendants,
+    environment,
+    launch,
+    request,
+    when_ready,
+    write_files,
+)
 from hostile_walk import CANDIDATES, PROBLEM, read_expectation
 
 import assay
-from assay.daemon import places, protocol
-from assay.daemon.bench import Bench, read_policy, read_source
-from assay.daemon.client import Daemon, Unavailable, connect, find_daemon
-from assay.daemon.door import Door
+from assay.daemon.client import Daemon, Unavailable, find_daemon
 from assay.daemon.protocol import MAX_REQUEST_BYTES, Lines
-from assay.daemon.server import Reins, Server
-from assay.judge import Judge
 from assay.records import JudgeFault, UserError
 from assay.records.decoding import decode_verdict
 
 ROOT = Path(__file__).parents[2]
-QUICK = {"derive_hidden": False, "speed": False}
-TINY = """
-import torch
-
-rows = 8
-cols = 16
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) + 1.0
-
-
-def get_inputs():
-    return [torch.randn(rows, cols)]
-"""
-RIGHT = "import torch\ndef forward(x):\n    return torch.clamp(x, min=0) + 1.0\n"
-WRONG = "import torch\ndef forward(x):\n    return torch.clamp(x, min=0) + 1.001\n"
-BARE = """
-// assay: out y = torch.empty_like(x)
-// assay: call add(x, y, x.numel())
-// assay: return y
-extern "C" void add(const float* x, float* y, long n) {
-    for (long i = 0; i < n; i++) y[i] = (x[i] > 0 ? x[i] : 0.0f) + 1.0f;
-}
-"""
-PATIENCE_S = 120.0
-
-
-@dataclass
-class Running:
-    """A daemon process of this test."""
-
-    process: subprocess.Popen[str]
-    folder: Path
-    """Stands in for XDG_RUNTIME_DIR."""
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "assay" / "judge-cpu.sock"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return environment(self.folder)
-
-    def client(self) -> Daemon:
-        found = connect(self.path)
-        assert isinstance(found, Daemon), found
-        return found
-
-    def status(self) -> protocol.Status:
-        with self.client() as daemon:
-            return daemon.status
-
-    def check(self, problem: Path, candidate: Path, policy: dict[str, Any] | None = None) -> Any:
-        with self.client() as daemon:
-            return daemon.check(str(problem), str(candidate), policy or QUICK, lambda words: None)
-
-
-def environment(folder: Path) -> dict[str, str]:
-    # One thread: these tensors are so small that more only wait for each other.
-    return {**os.environ, "XDG_RUNTIME_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-
-
-def start(folder: Path, *options: str, code: str = "") -> Running:
-    """A daemon at the usual place below `folder`; `code` runs in it first."""
-    text = f"import sys\n{code}\nfrom assay.cli.main import main\nmain()"
-    command = [sys.executable, "-c", text, "serve-judge", "--device", "cpu", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(folder), text=True)
-    running = Running(process, folder)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert str(running.path) in line, line
-    return running
 
 
 @pytest.fixture(scope="module")
@@ -121,46 +52,47 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def daemon(folder: Path) -> Iterator[Running]:
-    running = start(folder, "--idle-exit", "3600")
+    running = when_ready(launch(folder, "--idle-exit", "3600"))
     yield running
     below = descendants(running.process.pid)
     assert below
-    with running.client() as client:
-        client.stop()
+    running.process.terminate()
     assert running.process.wait(PATIENCE_S) == 0
     assert not running.path.exists()
     assert not [pid for pid in below if alive(pid)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def broken(folder: Path) -> Iterator[Running]:
+    """A daemon with a bug in a client's thread; started early to save time, as is the next one."""
+    code = "import assay.daemon.server as server\nserver.read_source = lambda path: 1 / 0"
+    running = launch(folder / "broken", code=code)
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def beside_a_stale_socket(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """`assay check` where a daemon has left its socket behind."""
+    place = folder / "stale"
+    (place / "assay").mkdir(parents=True)
+    write_files(place)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.bind(str(place / "assay" / "judge-cpu.sock"))
+    command = [sys.executable, "-m", "assay.cli", "check", "tiny.py", "untimed.py", "--json"]
+    command += ["--device", "cpu"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=place, env=environment(place), text=True, **pipes)
+    yield process
+    process.kill()
+    process.wait()
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    for name, text in {"tiny.py": TINY, "right.py": RIGHT, "wrong.py": WRONG, "bare.cpp": BARE}.items():
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path)
     return tmp_path
-
-
-def descendants(pid: int) -> set[int]:
-    parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := stat_fields(int(name))):
-            parents[int(name)] = int(fields[1])
-    found, new = set(), {pid}
-    while new:
-        found |= new
-        new = {child for child, parent in parents.items() if parent in new} - found
-    return found - {pid}
-
-
-def alive(pid: int) -> bool:
-    fields = stat_fields(pid)
-    return bool(fields) and fields[0] not in ("Z", "X")
-
-
-def stat_fields(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def test_a_problem_is_prepared_once_and_anew_when_it_changes(daemon: Running, files: Path) -> None:
@@ -201,12 +133,6 @@ def test_a_hostile_candidate_does_not_end_it(daemon: Running, files: Path, name:
     verdict = daemon.check(PROBLEM, CANDIDATES / name)
     assert verdict.status in read_expectation(CANDIDATES / name).statuses
     assert daemon.check(files / "tiny.py", files / "right.py").status == "passed"
-
-
-def request(**changes: Any) -> bytes:
-    plain = {"op": "check", "problem": "/nowhere.py", "candidate": str(CANDIDATES / "abort.py")}
-    plain |= {"policy": QUICK, "assay": assay.__version__, **changes}
-    return json.dumps({k: v for k, v in plain.items() if v is not None}).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +196,31 @@ def test_a_connection_carries_several_requests(daemon: Running, files: Path) -> 
     assert verdict.status == "passed"
 
 
+def test_a_run_is_finished_without_its_client(daemon: Running, files: Path) -> None:
+    before = daemon.status().verdicts
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(str(daemon.path))
+        client.sendall(request(problem=str(files / "tiny.py"), candidate=str(files / "right.py")))
+        lines = Lines(client, 1 << 20)
+        while lines.next() != {"progress": "judging"}:
+            pass
+    while daemon.status().verdicts == before:
+        time.sleep(0.01)
+    assert daemon.status().queue == 0
+
+
+def test_a_client_may_close_its_sending_half(daemon: Running, files: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(PATIENCE_S)
+        client.connect(str(daemon.path))
+        client.sendall(request(problem=str(files / "tiny.py"), candidate=str(files / "wrong.py")))
+        client.shutdown(socket.SHUT_WR)
+        lines = Lines(client, 1 << 20)
+        while "verdict" not in (reply := lines.next() or {}):
+            assert "progress" in reply
+    assert decode_verdict(reply["verdict"]).status == "wrong"
+
+
 def test_another_user_is_turned_away(daemon: Running) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
@@ -291,13 +242,24 @@ def test_another_user_is_turned_away(daemon: Running) -> None:
     assert "you are user 65534" in reply["error"]["message"]
 
 
+def test_a_client_with_other_mounts_is_turned_away(daemon: Running) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare")
+    code = (
+        "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nprint(s.recv(9999))"
+    )
+    command = ["unshare", "--mount", sys.executable, "-c", code, str(daemon.path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert "another mnt namespace" in run.stdout
+
+
 def test_check_asks_the_daemon_without_importing_torch(daemon: Running, files: Path) -> None:
     """A policy of its own (the default one), so this is also the second judge; a third one takes turns."""
     code = (
         "import sys\nfrom assay.cli.main import main\n"
         "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
     )
-    command = [sys.executable, "-c", code, "check", "tiny.py", "wrong.py", "--device", "cpu"]
+    command = [sys.executable, "-c", code, "check", "tiny.py", "untimed.py", "--device", "cpu"]
     run = subprocess.run(
         command, cwd=files, env=daemon.environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
@@ -314,19 +276,14 @@ def test_check_asks_the_daemon_without_importing_torch(daemon: Running, files: P
     assert daemon.status().problems_kept < kept
 
 
-def test_a_stale_socket_is_said_once_and_the_judge_runs_here(files: Path, folder: Path) -> None:
-    place = folder / "stale" / "assay"
-    place.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
-        gone.bind(str(place / "judge-cpu.sock"))
-    command = [sys.executable, "-m", "assay.cli", "check", "tiny.py", "wrong.py", "--device", "cpu", "--json"]
-    run = subprocess.run(
-        command, cwd=files, env=environment(place.parent), capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert run.returncode == 1
-    assert json.loads(run.stdout)["status"] == "wrong"
-    assert len(run.stderr.strip().splitlines()) == 1
-    assert "judging in this process" in run.stderr
+def test_a_stale_socket_is_said_once_and_the_judge_runs_here(
+    beside_a_stale_socket: subprocess.Popen[str],
+) -> None:
+    output, complaint = beside_a_stale_socket.communicate(timeout=PATIENCE_S)
+    assert beside_a_stale_socket.returncode == 1
+    assert json.loads(output)["status"] == "wrong"
+    assert len(complaint.strip().splitlines()) == 1
+    assert "judging in this process" in complaint
 
 
 def test_only_a_daemon_that_judges_alike_is_found(daemon: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,78 +299,10 @@ def test_only_a_daemon_that_judges_alike_is_found(daemon: Running, monkeypatch: 
     assert "this is 0.0.0" in refused.reason
 
 
-def test_the_place_is_taken_once(daemon: Running, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="already running"):
-        Door(daemon.path)
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="no socket"):
-        Door(tmp_path / "file")
-    with pytest.raises(UserError, match="cannot write"):
-        Door(tmp_path / "nowhere" / "judge.sock")
-    with pytest.raises(UserError, match="cannot listen"):
-        Door(tmp_path / ("n" * 120))
-    stale = tmp_path / "s"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-        other.bind(str(stale))
-        other.listen()
-        with pytest.raises(UserError, match="something else listens"):
-            Door(stale)
-    door = Door(stale)
-    assert stat.S_IMODE(stale.stat().st_mode) == 0o600
-    door.close()
-    door.close()
-    door.release()
-    assert not stale.exists()
-
-
-def test_the_folder_is_ours_alone(tmp_path: Path) -> None:
-    places.make_private_folder(tmp_path / "new")
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
-    (tmp_path / "open").mkdir(mode=0o755)
-    (tmp_path / "link").symlink_to(tmp_path / "new")
-    for name in ("open", "link"):
-        with pytest.raises(UserError, match="nobody else may enter"):
-            places.make_private_folder(tmp_path / name)
-
-
-def test_usual_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
-    assert places.default_socket("cuda:1") == Path("/run/user/7/assay/judge-cuda-1.sock")
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert places.default_socket("cpu") == Path(f"/tmp/assay-{os.geteuid()}/judge-cpu.sock")
-    assert places.default_socket("../cpu") is None
-    assert places.likely_devices("cuda") == ("cuda:0",)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert places.likely_devices(None) == ("cuda:0", "cpu")
-
-
-def test_a_judge_that_failed_is_replaced(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Judge] = []
-    failed: list[Judge] = []
-
-    def fail(judge: Judge, *_arguments: object) -> None:
-        failed.append(judge)
-        raise JudgeFault("out of order")
-
-    monkeypatch.setattr(Judge, "evaluate", fail)
-    monkeypatch.setattr(Judge, "close", lambda judge: closed.append(judge))
-    bench, policy = Bench(torch.device("cpu")), read_policy(QUICK)
-    problem = bench.open_problem(str(files / "tiny.py"), policy)
-    candidate = read_source(str(files / "right.py"))
-    for _ in range(2):
-        with pytest.raises(JudgeFault, match="out of order"):
-            bench.evaluate(policy, problem, candidate)
-        bench.sweep()
-    assert failed[0] is not failed[1]
-    assert closed == failed
-    bench.close()
-
-
 def test_waiting_candidates_are_compiled_hang_ups_leave_and_stop_finishes_nothing(
     files: Path, folder: Path
 ) -> None:
-    (folder / "busy").mkdir()
-    daemon = start(folder / "busy")
+    daemon = when_ready(launch(folder / "busy"))
     assert daemon.check(files / "tiny.py", files / "wrong.py").status == "wrong"
     heard: queue.Queue[tuple[str, str]] = queue.Queue()
 
@@ -453,17 +342,11 @@ def test_waiting_candidates_are_compiled_hang_ups_leave_and_stop_finishes_nothin
     assert all("ended before the verdict" in words for words in ends.values())
 
 
-def test_it_leaves_when_nobody_comes() -> None:
-    bench = Bench(torch.device("cpu"))
-    Server(bench, Reins(), idle_exit_s=0.1).work()
-    bench.close()
-
-
-def test_an_error_nobody_foresaw_ends_it_loudly(folder: Path, files: Path) -> None:
-    (folder / "broken").mkdir()
-    code = "import assay.daemon.server as server\nserver.read_source = lambda path: 1 / 0"
-    daemon = start(folder / "broken", code=code)
+def test_an_error_nobody_foresaw_ends_it_loudly(broken: Running, files: Path) -> None:
+    when_ready(broken)
     with pytest.raises(JudgeFault, match="ended before the verdict"):
-        daemon.check(files / "tiny.py", files / "right.py")
-    assert daemon.process.wait(PATIENCE_S) == 2
-    assert not daemon.path.exists()
+        broken.check(files / "tiny.py", files / "right.py")
+    assert broken.process.wait(PATIENCE_S) == 2
+    assert broken.process.stdout is not None
+    assert "ZeroDivisionError" in broken.process.stdout.read()
+    assert not broken.path.exists()

@@ -116,8 +116,9 @@ def connect(path: Path) -> Daemon | Unavailable | None:
         return None
     except (OSError, Closed, Garbled, AssayError) as error:
         stream.close()
-        words = "nobody answers" if isinstance(error, ConnectionRefusedError) else str(error)
-        return Unavailable(f"the socket {path} is no use: {words}")
+        stale = isinstance(error, ConnectionRefusedError)
+        words = "nobody answers (a stale socket)" if stale else str(error)
+        return Unavailable(f"no judge daemon to ask at {path}: {words}")
 
 
 def find_daemon(device: str | None) -> Daemon | Unavailable | None:

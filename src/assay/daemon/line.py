@@ -1,9 +1,10 @@
 """The line in front of the judge: one job at a time, first come, first served.
 
 Everything that runs problem code or judges happens in one thread, the daemon's main one: problem code
-patches torch and draws from process-wide generators, so that a second thread beside it would change verdicts,
-and only the main thread can be interrupted by a signal. Two kinds of job stand in line: openings (a problem is
-read, milliseconds) go before verdicts, so that the next candidates can be compiled while the device is busy.
+patches torch and draws from process-wide generators, so that a second thread beside it would change
+verdicts, and only the main thread can be interrupted by a signal. Two kinds of job stand in line: openings (a
+problem is read, milliseconds) go before verdicts, so that the next candidates can be compiled while the
+device is busy.
 
 Waiting costs nothing: a client's thread sleeps in `poll` until its job moves or its client hangs up. Threads
 that wake by the clock would take the interpreter from a judge that is timing.

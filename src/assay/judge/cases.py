@@ -108,7 +108,8 @@ class CaseRunner:
         # What shares memory with an input changes when the next one is laid out.
         hold = (held + 1) * room <= HELD_BYTES and not run.lends_inputs
         timing = "idle" if self.first_call is None else secrets.choice(MODES)
-        head = {"inputs": tree, "tensors": places, "grad": grad, "hold": hold, "timing": timing}
+        how = {"grad": grad, "hold": hold, "timing": timing, "cover_us": self._seat.cover_us}
+        head = {"inputs": tree, "tensors": places, **how}
         answer = self._seat.answer(run, head)
         self.first_call = self.first_call or answer.timed
         prints = self._desk.fingerprints(answer.got) if hold else []

@@ -61,16 +61,16 @@ class Course:
         places = self.desk.lay(tensors, self.case.instance.case.layout, within_bytes=spread)
         self._head = {"inputs": tree, "tensors": places, "grad": "no_grad", "hold": False}
 
-    def ask(self, seat: Seat, mode: str, *, graphed: bool = False, timeout_s: float | None = None) -> Answer:
-        """One call on the input that was dealt."""
+    def ask(self, seat: Seat, mode: str, *, cover_us: int | None = None, graphed: bool = False) -> Answer:
+        """One call on the input that was dealt; contestants that are compared get the same cover."""
         if self.run.lends_inputs:  # the one before may have written into them, and was allowed to
             self._lay(moved=not graphed)
-        head = {**self._head, "timing": mode, "graphed": graphed}
-        answer = seat.answer(self.run, head, timeout_s)
+        head = {**self._head, "timing": mode, "graphed": graphed, "cover_us": cover_us or seat.cover_us}
+        answer = seat.answer(self.run, head)
         if self.is_large:  # several contestants' idle memory would not fit beside the judge's
             seat.child.ask("release", {"trim": True}, timeout_s=self._shop.policy.call_timeout_s)
         return answer
 
     def first_call(self, seat: Seat, timeout_s: float) -> Sample:
         """A call whose answer nobody takes: several contestants may compile at the same time."""
-        return seat.first_call(self.run, {**self._head, "timing": "idle"}, timeout_s)
+        return seat.first_call(self.run, {**self._head, "timing": "idle", "cover_us": 0}, timeout_s)

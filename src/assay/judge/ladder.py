@@ -60,6 +60,7 @@ def rung_names(shop: Workshop) -> tuple[str, ...]:
 def climb(shop: Workshop, course: Course, problem: Problem) -> tuple[tuple[Rung, ...], Stable | None]:
     """Measure every rung; the fastest one's process lives on."""
     climbers = [Climber(make_opponent(problem, name)) for name in NAMES]
+    shop.trusted.warm(len(rung_names(shop)))
     for climber in climbers:
         climber.absent = climber.opponent.absent
         if climber.name not in rung_names(shop):
@@ -69,6 +70,7 @@ def climb(shop: Workshop, course: Course, problem: Problem) -> tuple[tuple[Rung,
     _compile(shop, course, climbers)
     running = [climber for climber in climbers if climber.seat is not None]
     running = [climber for climber in running if _is_right(course, climber)]
+    shop.pool.settle()
     _take_turns(course, running)
     best = _fastest(running)
     for climber in running:

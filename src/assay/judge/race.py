@@ -165,22 +165,23 @@ class Race:
     ) -> Block:
         pairs: list[tuple[Timed, Timed]] = []
         own_first = SYSTEM.random() < 0.5
+        cover_us = max(own.cover_us, opponent.cover_us)
         for half in range(2):
             self._course.deal(moved=not graphed)
             answers: dict[bool, Answer] = {}
             for is_own in (True, False) if own_first == (half == 0) else (False, True):
                 if is_own:
-                    answers[True] = self._course.ask(own, "cold", graphed=graphed)
+                    answers[True] = self._course.ask(own, "cold", cover_us=cover_us, graphed=graphed)
                     self._accept(answers[True])
                 else:
-                    answers[False] = self._ask_opponent(opponent, graphed=graphed)
+                    answers[False] = self._ask_opponent(opponent, cover_us, graphed=graphed)
             self._look(answers[True], answers[False], audit=first + half in audited)
             pairs.append((answers[True].time(), answers[False].time()))
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
 
-    def _ask_opponent(self, opponent: Seat, *, graphed: bool) -> Answer:
+    def _ask_opponent(self, opponent: Seat, cover_us: int, *, graphed: bool) -> Answer:
         try:
-            return self._course.ask(opponent, "cold", graphed=graphed)
+            return self._course.ask(opponent, "cold", cover_us=cover_us, graphed=graphed)
         except CandidateFailure as failure:
             if graphed:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import statistics
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,10 @@ from assay.records import Finding, JudgeFault
 from assay.speed.samples import Timed
 from assay.worker import Child
 from assay.worker.messages import OutputFact, Sample, decode_list, decode_names, decode_sample
+
+LEAST_COVER_US, MOST_COVER_US = 50, 2000
+COVER_FACTOR = 2.0
+RECENT_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,17 @@ class Seat:
         self._device = device
         self._policy = policy
         self._is_module = is_module
+        self._host_us: list[float] = []
+
+    @property
+    def cover_us(self) -> int:
+        """How long the device must be kept busy for this contestant's launches to go unseen.
+
+        By its own account: one that tells too little shows its launches, one that tells too much waits."""
+        if not self._host_us:
+            return LEAST_COVER_US
+        usual = statistics.median(self._host_us[-RECENT_CALLS:])
+        return int(min(max(COVER_FACTOR * usual, LEAST_COVER_US), MOST_COVER_US))
 
     def construct(self, run: Run) -> str:
         """As the specification is constructed; returns how weights are matched."""
@@ -103,14 +119,14 @@ class Seat:
             raise JudgeFault("a call without a time")
         return sample
 
-    def answer(self, run: Run, head: dict[str, Any], timeout_s: float | None = None) -> Answer:
+    def answer(self, run: Run, head: dict[str, Any]) -> Answer:
         """Release the input, take the answer off the desk, look at what was done to the input."""
         room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
         self._desk.clear_mailbox(room)
         leave_room(self._device)
         request = {**head, **self._poison(run)}
         start_ns = time.monotonic_ns()
-        reply = self.child.ask("call", request, timeout_s=timeout_s or self._policy.call_timeout_s)
+        reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s)
         wall_us = (time.monotonic_ns() - start_ns) / 1e3
         facts = decode_list(OutputFact, reply.head.get("tensors"))
         tree = checked_tree(reply, len(facts))
@@ -118,6 +134,8 @@ class Seat:
         # Only outputs of the specified form are ever looked at.
         got = [] if complaint else self._desk.pick_up(facts)
         sample = decode_sample(reply.head.get("sample"))
+        if sample is not None and head["timing"] != "idle":
+            self._host_us.append(sample.host_us)
         timed = None if sample is None else Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us)
         return Answer(got, facts, tree, complaint, timed, self._findings(run, facts))
 

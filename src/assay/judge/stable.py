@@ -46,7 +46,7 @@ class Stable:
             seat.send_state(state)
         if fresh:
             course.deal()
-            course.ask(seat, "idle", timeout_s=self._shop.policy.baseline_timeout_s)
+            course.first_call(seat, self._shop.policy.baseline_timeout_s)
         return seat
 
     def leave(self, seat: Seat, course: Course) -> None:

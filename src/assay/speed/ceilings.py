@@ -1,6 +1,6 @@
 """What this device can do at best: measured ceilings that grade, and peaks that nothing honest exceeds.
 
-Each ceiling is the best of several ways to do the same thing, each the median of its samples, on random data
+Each ceiling is the best of several ways to do one thing, each the median of its samples, on random data
 (zeros draw less power and run up to an eighth faster) in buffers far larger than the cache. A copy counts the
 bytes it reads and those it writes.
 
@@ -40,11 +40,9 @@ KINDS = ("float64", "float32", "tf32", "float16", "bfloat16", "int8", "float8_e4
 
 _FORMAT = "ceilings 1"
 _NOT_ZERO = 1.2345
-_ROW = 8192
 _MEMORY_CLOCK_KHZ, _BUS_WIDTH_BITS = 36, 37
 _UNLISTED_MARGIN, _LISTED_MARGIN, _CPU_MARGIN = 1.3, 1.1, 2.0
-_SAMPLES_FOR_S = 0.02
-_AFFORDABLE_S = 0.02
+_SAMPLES_FOR_S, _AFFORDABLE_S = 0.02, 0.02
 # Device name, memory in TB/s, then dense TFLOP/s in the order of KINDS; None where the device has none. The
 # first name that fits counts. Halves on a 4090 at the rate of half-precision accumulation, the faster one.
 _DATASHEETS: tuple[tuple[str, float, tuple[float | None, ...]], ...] = (
@@ -59,7 +57,7 @@ _DATASHEETS: tuple[tuple[str, float, tuple[float | None, ...]], ...] = (
     ("L40S", 0.864, (1.43, 91.6, 183, 362, 362, 733, 733)),
     ("RTX 4090", 1.008, (1.29, 82.6, 82.6, 330.3, 165.2, 660.6, 660.6)),
 )
-# No core does more in a cycle (two 512-bit units, or a tile unit) or has more cycles. None has TF32 or float8.
+# No core does more in a cycle (two 512-bit units, a tile unit) or has more cycles. None has TF32 or float8.
 _CPU_FLOPS_PER_CYCLE = {"float64": 32, "float32": 64, "float16": 2048, "bfloat16": 2048, "int8": 4096}
 _CPU_CYCLES_PER_S = 6e9
 
@@ -161,8 +159,8 @@ def _buffer_bytes(device: torch.device) -> int:
 
 
 def _reads(source: torch.Tensor) -> list[Call]:
-    rows = source.view(-1, _ROW)
-    halves = source.view(torch.bfloat16).view(-1, _ROW)
+    rows = source.view(-1, 8192)
+    halves = rows.view(torch.bfloat16)
     library: list[Call] = [source.sum, source.amax, source.view(torch.float64).sum, lambda: rows.sum(-1)]
     if source.device.type != "cuda":
         return library
@@ -197,7 +195,7 @@ def _triton_reads(source: torch.Tensor) -> list[Call]:
     try:
         for each in ways:
             each()
-    except (RuntimeError, OSError, subprocess.CalledProcessError):
+    except (triton.TritonError, RuntimeError, OSError, subprocess.CalledProcessError):
         # Triton needs a host compiler and a cache folder. Without them the library's reductions remain, and
         # the ceiling is a few percent low.
         return []
@@ -343,10 +341,8 @@ def _gpu_peak_flops(name: str, measured: Mapping[str, float]) -> dict[str, float
 
 def _cpu_peak_flops(measured: Mapping[str, float]) -> dict[str, float]:
     cycles_per_s = _CPU_CYCLES_PER_S * (os.cpu_count() or 1)
-    return {
-        kind: max(_CPU_MARGIN * rate, _CPU_FLOPS_PER_CYCLE[kind] * cycles_per_s)
-        for kind, rate in measured.items()
-    }
+    widest = {kind: flops * cycles_per_s for kind, flops in _CPU_FLOPS_PER_CYCLE.items()}
+    return {kind: max(_CPU_MARGIN * rate, widest[kind]) for kind, rate in measured.items()}
 
 
 def _datasheet(name: str) -> tuple[str, float, tuple[float | None, ...]] | None:

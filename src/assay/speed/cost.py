@@ -8,7 +8,7 @@ part, a sum computed cleverly), so the two are told apart by `Work.source`.
 The arithmetic kind of counted operations is the dtype of the first operand of each operation; that of
 declared ones the commonest floating-point dtype of the inputs. Float32 counts as TF32 where TF32 is allowed.
 
-Not covered: operations torch's flop counter has no formula for (elementwise work, sorting, cuDNN's
+Not covered: operations torch's flop counter has no formula for (elementwise work, sorting, fused
 recurrent layers), tensors a module keeps as plain attributes, and inputs written in place: they count as
 read only. Each makes the count too small, never too large.
 """
@@ -63,7 +63,9 @@ def count_work(
     tf32 = allow_tf32 and device.type == "cuda"
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     parameters = list(module.parameters())
-    given = [*tensors_in(inputs), *parameters, *buffers.values()]
+    read = [*tensors_in(inputs), *parameters, *module.buffers()]
+    kept = [value for part in module.modules() for value in tensors_in([*vars(part).values()])]
+    given = [*read, *kept, *buffers.values()]
 
     def run() -> Any:
         with seeded(0, device), torch.no_grad():
@@ -79,7 +81,7 @@ def count_work(
     kinds: Counter[str] = Counter()
     for dtype, count in flops.items():
         kinds[arithmetic_kind(dtype, tf32=tf32)] += count
-    return Work(distinct_bytes(given), _bytes_made(outputs, given), dict(kinds), COUNTED)
+    return Work(distinct_bytes(read), _bytes_made(outputs, given), dict(kinds), COUNTED)
 
 
 def distinct_bytes(tensors: Iterable[torch.Tensor]) -> int:

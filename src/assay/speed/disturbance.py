@@ -13,9 +13,10 @@ from assay.speed.samples import Block, ProcessRun
 
 THROTTLED = 0.9
 """A sample is throttled below this share of the race's median clock."""
-SLOWED = 1.10
+SLOWED = 1.05
 """The opponent may take so much longer beside the candidate than alone before the race is void."""
 LEAST_US = 3.0
+FEWEST = 4
 
 
 def throttled(block: Block, median_mhz: float) -> bool:
@@ -32,10 +33,14 @@ def steady_blocks(runs: Sequence[ProcessRun]) -> list[list[Block]]:
 
 
 def opponent_slowed(runs: Sequence[ProcessRun]) -> tuple[float, float] | None:
-    """(alone, beside the candidate) in microseconds, where the opponent suffered from the company."""
-    alone = [time for run in runs for time in run.alone_us]
-    beside = [s.device_us for run in runs for block in run.blocks for s in block.opponent]
-    if len(alone) < 3 or not beside:
+    """(alone, beside the candidate) in microseconds, where the opponent suffered from the company.
+
+    Noise makes both spread; company that costs something lifts all of the second above the first.
+    """
+    alone = sorted(time for run in runs for time in run.alone_us)
+    beside = sorted(s.device_us for run in runs for block in run.blocks for s in block.opponent)
+    if len(alone) < FEWEST or len(beside) < FEWEST:
         return None
     quiet, loud = statistics.median(alone), statistics.median(beside)
-    return (quiet, loud) if loud > SLOWED * quiet + LEAST_US else None
+    lifted = beside[len(beside) // 4] > quiet
+    return (quiet, loud) if lifted and loud > SLOWED * alone[-1 - len(alone) // 4] + LEAST_US else None

@@ -30,6 +30,14 @@ NAMES = ("eager", *COMPILE_MODES, "aot-inductor")
 QUICK_NAMES = ("eager", "compile")
 """For CPUs, where the other rungs compile for minutes and tune next to nothing."""
 
+# Inductor settled on a folder for precompiled headers when it was imported, as another user.
+_OWN_FOLDERS = """
+import torch._inductor.config
+for _owner in (torch._inductor.config, torch._inductor.config.aot_inductor):
+    for _name in ("precompile_headers", "cpp_cache_precompile_headers"):
+        if hasattr(_owner, _name):
+            setattr(_owner, _name, False)
+"""
 _EAGER_MODEL = """
 torch.backends.cudnn.benchmark = True
 
@@ -47,29 +55,37 @@ import os
 
 _PACKAGE = os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "rung.pt2")
 
+class _Functional(torch.nn.Module):
+    """Weights as inputs, so that one compiled package serves every state."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, state, inputs):
+        return self.call(state, inputs)
+
 class ModelNew(Model):
-    """Compiled at the first call; later processes find the package and give it their own weights."""
+    """Compiled at the first call; later processes find the package."""
 
     def forward(self, *inputs):
+        state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         compiled = self.__dict__.get("_compiled")
         if compiled is None:
-            compiled = self.__dict__["_compiled"] = self._open(inputs)
-        return compiled(*inputs)
+            compiled = self.__dict__["_compiled"] = self._open(state, inputs)
+        return compiled(state, inputs)
 
-    def _open(self, inputs):
+    def _open(self, state, inputs):
         if not os.path.exists(_PACKAGE):
             self.forward = super().forward
             try:
-                program = torch.export.export(self, inputs)
+                call = lambda state, inputs: torch.func.functional_call(self, state, inputs)
+                functional = _Functional(call)
+                program = torch.export.export(functional, (state, inputs))
             finally:
                 del self.forward
             torch._inductor.aoti_compile_and_package(program, package_path=_PACKAGE)
-        compiled = torch._inductor.aoti_load_package(_PACKAGE)
-        names = set(compiled.get_constant_fqns())
-        state = {name: value for name, value in self.state_dict().items() if name in names}
-        if state:
-            compiled.load_constants(state, check_full_update=False)
-        return compiled
+        return torch._inductor.aoti_load_package(_PACKAGE)
 '''
 _EAGER_TASK = """
 torch.backends.cudnn.benchmark = True
@@ -111,6 +127,7 @@ def make_opponent(problem: Problem, name: str) -> Opponent:
     else:
         tail = _AOT_MODEL
     specification = problem.specification()
-    source = f"{specification.source}\n\nimport torch\n{tail}"
+    folders = "" if name == "eager" else _OWN_FOLDERS
+    source = f"{specification.source}\n\nimport torch\n{folders}{tail}"
     candidate = candidate_from_source(source, name=name, suffix=".py")
     return Opponent(name, candidate, "", settings, specification.support_files)

@@ -224,7 +224,7 @@ class Session:
         with _GRAD_MODES[head["grad"]]():
             work = self._work(inputs, head)
             if self._stopwatch is not None:
-                self._stopwatch.start(head["timing"])
+                self._stopwatch.start(head["timing"], head["cover_us"])
             result = work()
             if self._stopwatch is not None:
                 self._stopwatch.stop()

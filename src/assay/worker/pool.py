@@ -102,9 +102,8 @@ class Pool:
         kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
         if self._device == "cpu":
             kept["TRITON_INTERPRET"] = "1"
-        # Asking NVML instead of the runtime keeps CUDA untouched in the zygote. Inductor would keep precompiled
-        # headers in a folder that every user of the machine shares.
-        return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+        # Asking NVML instead of the runtime keeps CUDA untouched in the zygote.
+        return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

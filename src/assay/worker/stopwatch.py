@@ -21,9 +21,6 @@ import torch
 
 from assay.worker.cuda_driver import load_function
 
-COVER_NS = 60_000
-"""Spun after the flush; the flush itself covers about twice that on a large GPU."""
-WARM_COVER_NS = 160_000
 HOST_FLUSH_BYTES = 64 << 20
 _PERSISTING_L2_LIMIT = 6
 _ACCESS_POLICY_WINDOW = 1
@@ -40,7 +37,7 @@ class HostStopwatch:
         self._start_ns = 0
         self._end_ns = 0
 
-    def start(self, mode: str) -> None:
+    def start(self, mode: str, cover_us: int) -> None:
         if mode == "cold":
             self._flushed += 1.0
         self._start_ns = time.perf_counter_ns()
@@ -66,9 +63,12 @@ class CudaStopwatch:
         self._start_ns = 0
         self._end_ns = 0
         self.persisting_l2_bytes = 0
-        """The most that was ever found set aside: whoever sets it keeps others out of the cache."""
+        self._reset_l2()  # drivers start with some of the cache set aside
+        self.persisting_l2_bytes = 0
+        """The most that was ever found set aside since: whoever sets it keeps others out of the cache."""
 
-    def start(self, mode: str) -> None:
+    def start(self, mode: str, cover_us: int) -> None:
+        """`cover_us` is how long the device is kept busy while the host launches."""
         self._mode = mode
         if mode == "idle":
             torch.cuda.synchronize()
@@ -76,7 +76,7 @@ class CudaStopwatch:
             self._reset_l2()
             if mode == "cold":
                 self._flushed.add_(1)
-            self._spin(COVER_NS if mode == "cold" else WARM_COVER_NS)
+            self._spin(cover_us * 1000)
         self._events[0].record()
         self._start_ns = time.perf_counter_ns()
 
