@@ -159,10 +159,12 @@ def show(row: Row) -> str:
         path_s += f" ({row.path['status']})"
     ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
     memory = f"{row.peak_bytes / 2**30:.2f}/{row.allowed_bytes / 2**30:.2f}"
-    return (
+    line = (
         f"{row.candidate:22}{row.status:13}{row.outcome[:15]:16}{speed:>7}"
         f"{row.first_s:9.2f}{row.warm_s:9.2f}{path_s:>9}{ratio:>7}{memory:>14}"
     )
+    reasons = [f"  {finding['code']}: {finding['message']}" for finding in row.findings if finding["fatal"]]
+    return "\n".join([line, *reasons])
 
 
 def show_aims(rows: list[Row]) -> None:

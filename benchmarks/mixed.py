@@ -138,7 +138,7 @@ def _recipes() -> list[Recipe]:
     found = [_one_line(problem, "torch", text) for problem, text in RIGHT]
     for problem, source in kernels.TRITON.items():
         variants = tiles if problem == "matmul_bf16" else blocks if "$BLOCK" in source else warps
-        # Triton's interpreter takes minutes for a matrix product.
+        # Triton's interpreter takes the bits of a bfloat16 for integers in tl.dot.
         where = "cuda" if problem == "matmul_bf16" else "any"
         found.append(Recipe(problem, "triton", source, where=where, variants=variants))
     for problem, source in kernels.CUDA.items():

@@ -293,6 +293,11 @@ def test_only_a_daemon_that_judges_alike_is_found(daemon: Running, monkeypatch: 
     found.close()
     assert find_daemon("cuda:3") is None
     assert find_daemon("abacus") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(assay, "__file__", __file__)
+        edited = find_daemon("cpu")
+    assert isinstance(edited, Unavailable)
+    assert "other source" in edited.reason
     monkeypatch.setattr(assay, "__version__", "0.0.0")
     refused = find_daemon("cpu")
     assert isinstance(refused, Unavailable)

@@ -157,6 +157,8 @@ def _objection(status: Status, device: str) -> str:
     """Why this daemon's verdict might not be that of this process; empty if it would be."""
     if status.assay != assay.__version__:
         return _other_version(status.assay)
+    if status.source != places.source_stamp():
+        return "the judge daemon was started from other source than there is now: restart it"
     if status.device != device:
         return f"the judge daemon is for {status.device}, not for {device}"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -17,6 +17,8 @@ import stat
 import struct
 from pathlib import Path
 
+import assay
+from assay.records.codec import digest
 from assay.records.errors import UserError
 
 _CREDENTIALS = struct.Struct("3i")
@@ -48,6 +50,20 @@ def likely_devices(name: str | None) -> tuple[str, ...]:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
     has_gpu = not hidden and any(os.path.exists(path) for path in _GPU_FILES)
     return ("cuda:0",) if has_gpu else ("cuda:0", "cpu")
+
+
+def source_stamp() -> str:
+    """Which source this process runs: where the package lies, and when its files were written.
+
+    A daemon whose source was edited under it must not answer: children it starts would run the new files. Not
+    by contents, since another installation of the same text may come with another torch.
+    """
+    root = Path(assay.__file__).parent
+    parts = [str(root)]
+    for path in sorted(root.rglob("*.py")):
+        found = path.stat()
+        parts.append(f"{path}:{found.st_size}:{found.st_mtime_ns}")
+    return digest(*parts)[:16]
 
 
 def make_private_folder(folder: Path) -> None:

@@ -52,6 +52,8 @@ class Status:
     """What a daemon says about itself."""
 
     assay: str
+    source: str
+    """`places.source_stamp` of when it started."""
     pid: int
     device: str
     visible_devices: str | None

@@ -130,6 +130,7 @@ class Server:
         self._bench = bench
         self._reins = reins
         self._idle_exit_s = idle_exit_s
+        self._source = places.source_stamp()
         self._line = Line()
         self._lock = threading.Lock()
         self._clients = 0
@@ -226,6 +227,7 @@ class Server:
         judges, problems = self._bench.counts()
         return Status(
             assay=assay.__version__,
+            source=self._source,
             pid=os.getpid(),
             device=str(self._bench.device),
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),

@@ -9,6 +9,7 @@ import torch
 
 from assay.correctness import Fingerprinter
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
+from assay.judge.devices import is_scarce
 from assay.judge.prepare import Prepared
 from assay.judge.run import Answer, Run, carried
 from assay.judge.seat import Seat
@@ -67,7 +68,7 @@ class Course:
             self._lay(moved=not graphed)
         head = {**self._head, "timing": mode, "graphed": graphed, "cover_us": cover_us or seat.cover_us}
         answer = seat.answer(self.run, head)
-        if self.is_large:  # several contestants' idle memory would not fit beside the judge's
+        if self.is_large and is_scarce(self._shop.device):
             seat.child.ask("release", {"trim": True}, timeout_s=self._shop.policy.call_timeout_s)
         return answer
 

@@ -39,6 +39,14 @@ def leave_room(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def is_scarce(device: torch.device) -> bool:
+    """Whether idle memory that children keep for themselves should be given back."""
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    return free < total // 4
+
+
 def own_pids() -> frozenset[int]:
     """This process and everything below it, as /proc tells."""
     parents: dict[int, int] = {}

@@ -46,6 +46,9 @@ class Judge:
         self.device = resolve_device(device)
         self._prepared: dict[str, Prepared] = {}
         self._speedways: OrderedDict[str, Speedway] = OrderedDict()
+        if self.device.type == "cuda":
+            # Oracles come in many sizes: memory of one is of use for the next only if it can be cut anew.
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         folder = cache or default_cache()
         toolchain = find_toolchain(cuda_arch(self.device))
         limits = _limits(self.policy, self.device)

@@ -29,7 +29,7 @@ class Policy:
     """Baselines to climb; empty for all that make sense on the device."""
     processes_timed: int = 3
     """Fresh processes of the candidate, at least; more where the interval stays wide."""
-    speed_budget_s: float = 60.0
+    speed_budget_s: float = 1.5
     """No further process is started once a race has taken this long."""
     margin: float = 0.01
     """How far the interval of the ratio must clear 1 before a difference is called one."""

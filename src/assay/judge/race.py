@@ -28,7 +28,6 @@ from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO = 1 / 3
-ALONE_CALLS = 2
 GRAPHED_BLOCKS = 4
 SYSTEM = random.SystemRandom()
 
@@ -38,16 +37,26 @@ class Plan:
     """How many calls a race takes: a matter of the problem's size."""
 
     blocks: int
-    audits: int
-    """Calls per process that are compared with the oracle."""
+    """Per process; each is two calls of either contestant."""
+    warm_up: int
+    alone: int
+    """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
+    audits: float
+    """Calls per process that are compared with the oracle; the first process has one at least."""
 
     @staticmethod
     def for_bytes(size_bytes: int) -> Plan:
         if size_bytes <= 64 << 20:
-            return Plan(blocks=16, audits=4)
+            return Plan(blocks=16, warm_up=4, alone=2, audits=4)
         if size_bytes <= 1 << 30:
-            return Plan(blocks=8, audits=2)
-        return Plan(blocks=1, audits=1)
+            return Plan(blocks=8, warm_up=4, alone=2, audits=2)
+        return Plan(blocks=1, warm_up=2, alone=1, audits=0.3)
+
+    def audited(self, process: int) -> set[int]:
+        """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
+        whole = int(self.audits) + (SYSTEM.random() < self.audits % 1)
+        count = max(whole, 1) if process == 0 else whole
+        return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))
 
 
 @dataclass(slots=True)
@@ -75,6 +84,7 @@ class Race:
         self._candidate = candidate
         self._plan = Plan.for_bytes(course.room_bytes)
         self._known_apart: list[float] = []
+        self._unknown_apart: list[float] = []
         self.evidence = RaceEvidence()
 
     def run(self, built: bytes, caches: bytes) -> RaceEvidence:
@@ -114,7 +124,7 @@ class Race:
             own = self._course.seat(child, is_module=self._candidate.entry == "ModelNew")
             self._give_weights(own, opponent, index)
             self._warm_up(own, run)
-            self._blocks(own, opponent, run)
+            self._blocks(own, opponent, run, self._plan.audited(index))
             self._ask_facts(own)
             if index == self._shop.policy.processes_timed - 1:
                 usable = self._graphed(own, opponent)
@@ -138,7 +148,7 @@ class Race:
 
     def _alone(self, opponent: Seat, run: ProcessRun) -> None:
         """The opponent while no candidate lives: what it can do when nobody disturbs it."""
-        for _ in range(ALONE_CALLS):
+        for _ in range(self._plan.alone):
             self._course.deal()
             try:
                 run.alone_us.append(self._course.ask(opponent, "cold").time().device_us)
@@ -146,17 +156,14 @@ class Race:
                 raise JudgeFault(f"the baseline {self._stable.name} failed: {failure.message}") from failure
 
     def _warm_up(self, own: Seat, run: ProcessRun) -> None:
-        for mode in ("idle", "warm", "idle", "warm", "cold")[: SYSTEM.randint(4, 5)]:
+        """Calls that count for latency and warm time; how many there are is not told beforehand."""
+        for k in range(self._plan.warm_up + SYSTEM.randint(0, 1)):
             self._course.deal()
-            answer = self._course.ask(own, mode)
+            answer = self._course.ask(own, "warm" if k % 2 else "idle")
             self._accept(answer)
-            if mode != "cold":
-                (run.idle if mode == "idle" else run.warm).append(answer.time())
+            (run.warm if k % 2 else run.idle).append(answer.time())
 
-    def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
-        audited = set(
-            SYSTEM.sample(range(2 * self._plan.blocks), min(self._plan.audits, 2 * self._plan.blocks))
-        )
+    def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
         for k in range(self._plan.blocks):
             run.blocks.append(self._block(own, opponent, {2 * k, 2 * k + 1} & audited, 2 * k))
 
@@ -190,22 +197,26 @@ class Race:
 
     def _accept(self, answer: Answer) -> None:
         if answer.complaint:
-            raise CandidateFailure("wrong", "wrong_when_timed", answer.complaint)
+            raise _wrong(answer.complaint)
         said = {finding.code for finding in self.evidence.findings}
         self.evidence.findings += [f for f in answer.findings if f.code not in said]
 
     def _look(self, own: Answer, other: Answer, *, audit: bool) -> None:
-        """Every answer against the opponent's, the drawn ones against the oracle."""
+        """Every answer against the opponent's, the drawn ones and suspicious ones against the oracle."""
         apart = distance(own.got, other.got)
-        audit = audit or not self._known_apart
+        if not audit and not self._known_apart:
+            self._unknown_apart.append(apart)
+            return
         if not audit and not suspicious(apart, self._known_apart):
             return
         other.got.clear()
         report = compare(self._course.run, self._course.inputs, own)
         if not report.ok:
-            text = report.message or f"{report.wrong_elements} of {report.elements} elements"
-            raise CandidateFailure("wrong", "wrong_when_timed", f"a timed call gave wrong results: {text}")
+            raise _wrong(report.message or f"{report.wrong_elements} of {report.elements} elements")
         self._known_apart.append(apart)
+        if any(suspicious(earlier, self._known_apart) for earlier in self._unknown_apart):
+            raise _wrong(f"{max(self._unknown_apart):.3g} away from the baseline's, {apart:.3g} when checked")
+        self._unknown_apart.clear()
 
     def _ask_facts(self, own: Seat) -> None:
         facts = own.child.ask("facts", timeout_s=self._shop.policy.call_timeout_s).head
@@ -235,6 +246,10 @@ class Race:
             self.evidence.graphed.clear()
             return False
         return True
+
+
+def _wrong(how: str) -> CandidateFailure:
+    return CandidateFailure("wrong", "wrong_when_timed", f"a timed call gave wrong results: {how}")
 
 
 def l2_finding(set_aside_bytes: object) -> list[Finding]:

@@ -6,7 +6,7 @@ from assay.judge.course import Course
 from assay.judge.seat import Seat
 from assay.judge.workshop import Workshop
 from assay.problems import Problem
-from assay.records import JudgeFault
+from assay.records import CandidateFailure, JudgeFault
 from assay.speed.opponents import Opponent
 from assay.worker import Child
 
@@ -31,23 +31,42 @@ class Stable:
         self.leave(seat, course)
 
     def seat(self, index: int, course: Course) -> Seat:
-        """The index-th process, at this course's desk with its weights."""
-        fresh = index >= len(self._children)
-        if fresh:
-            child = self._shop.trusted.take()
-            self._children.append(child)
-            child.ask("refill", payload=self.caches, timeout_s=self._shop.policy.load_timeout_s)
+        """The index-th process, at this course's desk with this course's weights."""
+        if index < len(self._children):
+            seat = course.seat(self._children[index], is_module=self._problem.entry == "ModelNew")
+            self._give_state(seat, course)
+            return seat
+        try:
+            return self._start(course, self.caches)
+        except CandidateFailure:
+            pass  # what was carried over does not fit here: compile again
+        try:
+            return self._start(course, b"")
+        except CandidateFailure as failure:
+            raise JudgeFault(f"the baseline {self.name} does not start again: {failure.message}") from failure
+
+    def _start(self, course: Course, caches: bytes) -> Seat:
+        policy = self._shop.policy
+        child = self._shop.trusted.take()
+        try:
+            child.ask("refill", payload=caches, timeout_s=policy.load_timeout_s)
             load_opponent(self._shop, child, self._opponent, self._problem)
-        seat = course.seat(self._children[index], is_module=self._problem.entry == "ModelNew")
-        if fresh:
+            seat = course.seat(child, is_module=self._problem.entry == "ModelNew")
             seat.construct(course.run)
+            self._give_state(seat, course)
+            course.deal()
+            course.first_call(seat, policy.baseline_timeout_s)
+        except CandidateFailure:
+            course.desk.leave(child)
+            child.close()
+            raise
+        self._children.append(child)
+        return seat
+
+    def _give_state(self, seat: Seat, course: Course) -> None:
         state = course.run.reference.state()
         if state:
             seat.send_state(state)
-        if fresh:
-            course.deal()
-            course.first_call(seat, self._shop.policy.baseline_timeout_s)
-        return seat
 
     def leave(self, seat: Seat, course: Course) -> None:
         """Nothing of this race stays with the process."""

@@ -53,10 +53,10 @@ class ModelNew(Model):
 _AOT_MODEL = '''
 import os
 
-_PACKAGE = os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "rung.pt2")
+_LIBRARY = os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "rung")
 
 class _Functional(torch.nn.Module):
-    """Weights as inputs, so that one compiled package serves every state."""
+    """Weights as inputs, so that one compiled library serves every state."""
 
     def __init__(self, call):
         super().__init__()
@@ -66,7 +66,7 @@ class _Functional(torch.nn.Module):
         return self.call(state, inputs)
 
 class ModelNew(Model):
-    """Compiled at the first call; later processes find the package."""
+    """Compiled at the first call; later processes find the library."""
 
     def forward(self, *inputs):
         state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
@@ -76,16 +76,19 @@ class ModelNew(Model):
         return compiled(state, inputs)
 
     def _open(self, state, inputs):
-        if not os.path.exists(_PACKAGE):
+        if not os.path.exists(_LIBRARY):
             self.forward = super().forward
             try:
                 call = lambda state, inputs: torch.func.functional_call(self, state, inputs)
-                functional = _Functional(call)
-                program = torch.export.export(functional, (state, inputs))
+                program = torch.export.export(_Functional(call), (state, inputs))
             finally:
                 del self.forward
-            torch._inductor.aoti_compile_and_package(program, package_path=_PACKAGE)
-        return torch._inductor.aoti_load_package(_PACKAGE)
+            options = {"aot_inductor.compile_wrapper_opt_level": "O0"}
+            path = torch._inductor.aot_compile(program.module(), (state, inputs), options=options)
+            with open(_LIBRARY, "w") as file:
+                file.write(path)
+        with open(_LIBRARY) as file:
+            return torch._export.aot_load(file.read(), inputs[0].device.type)
 '''
 _EAGER_TASK = """
 torch.backends.cudnn.benchmark = True

@@ -50,6 +50,8 @@ class Pool:
         self._socket: socket.socket | None = None
         self._spares: list[Child] = []
         self._lock = threading.Lock()
+        self._starting: threading.Thread | None = None
+        self._closed = False
 
     def take(self) -> Child:
         """A fresh child, confined and ready."""
@@ -64,14 +66,25 @@ class Pool:
         return self._ready(self._fork("cpu"))
 
     def warm(self, count: int = 1) -> None:
-        """Start the next children now, so that the next `take` does not wait."""
-        while len(self._spares) < count:
-            child = self._fork(self._device)
+        """Start the next children now, in the background, so that the next `take` does not wait."""
+        if self._starting is not None:
+            self._starting.join()
+        self._starting = threading.Thread(target=self._start_spares, args=(count,), daemon=True)
+        self._starting.start()
+
+    def _start_spares(self, count: int) -> None:
+        while len(self._spares) < count and not self._closed:
+            try:
+                child = self._fork(self._device)
+            except JudgeFault:
+                return  # `take` tries again, and says so
             with self._lock:
                 self._spares.append(child)
 
     def settle(self) -> None:
         """Wait until no spare is still starting: its start would disturb what is timed."""
+        if self._starting is not None:
+            self._starting.join()
         with self._lock:
             self._spares = [spare for spare in self._spares if spare.responds(START_TIMEOUT_S)]
 
@@ -81,6 +94,9 @@ class Pool:
         return child
 
     def close(self) -> None:
+        self._closed = True
+        if self._starting is not None:
+            self._starting.join()
         for spare in self._spares:
             spare.close()
         self._spares.clear()

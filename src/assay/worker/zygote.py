@@ -16,6 +16,7 @@ import linecache
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -49,6 +50,7 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
         except ImportError:
             if name not in OPTIONAL:
                 raise
+    _warm_triton()
     linecache.clearcache()  # imports may have left source text behind
     # P1 processes are reaped by the kernel; each P1 restores the default to wait for its P2.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -67,6 +69,28 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
     for pid, uid in living.items():
         kill_all(pid, uid)
     sys.exit(0)
+
+
+def _warm_triton() -> None:
+    """What Triton does once per process and is the same for everyone.
+
+    Its driver's helper library is built and loaded, its own files are hashed: half a second, and CUDA stays
+    untouched.
+    """
+    triton = sys.modules.get("triton")
+    if (
+        triton is None
+        or os.environ.get("TRITON_INTERPRET") == "1"
+        or not sys.modules["torch"].cuda.is_available()
+    ):
+        return
+    cache = importlib.import_module("triton.runtime.cache")
+    if hasattr(cache, "triton_key"):
+        cache.triton_key()
+    driver = importlib.import_module("triton.runtime").driver.active
+    # Building the helper library needs a compiler; without one candidates are told themselves.
+    with contextlib.suppress(RuntimeError, OSError, subprocess.CalledProcessError):
+        _ = driver.utils
 
 
 def _fork_child(judge: socket.socket, plan: Plan, message: protocol.Message) -> dict[str, int]:
