@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 import assay
+from assay.cli.calibrate import calibrate
 from assay.cli.check import check
 from assay.cli.doctor import doctor
 from assay.cli.serve import serve_judge
@@ -25,6 +26,7 @@ def cli() -> None:
     """Finds GPU kernels that are right, fast and honest, and proves it."""
 
 
+cli.add_command(calibrate)
 cli.add_command(check)
 cli.add_command(doctor)
 cli.add_command(serve_judge)

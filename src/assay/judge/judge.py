@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,16 +19,26 @@ import torch
 
 from assay.build import BuildCache, find_toolchain
 from assay.candidates import Candidate
+from assay.judge.calibration import self_test
 from assay.judge.decide import decide
 from assay.judge.devices import cuda_arch, resolve_device
 from assay.judge.judgement import Judgement
 from assay.judge.policy import Policy
 from assay.judge.prepare import Prepared, prepare
-from assay.judge.speedway import Speedway
+from assay.judge.speedway import Speedway, calibration_path
 from assay.judge.watch import make_watch
 from assay.judge.workshop import Workshop, timed
 from assay.problems import Problem
-from assay.records import CandidateFailure, FlawedProblem, Ladder, UserError, Verdict
+from assay.records import (
+    CandidateFailure,
+    FlawedProblem,
+    Ladder,
+    SelfTest,
+    UserError,
+    Verdict,
+    to_json,
+    to_plain,
+)
 from assay.sandbox import Limits
 from assay.worker import Pool
 
@@ -113,6 +124,14 @@ class Judge:
     def bench(self, problem: Problem) -> Ladder:
         """The baselines of a problem, without a candidate."""
         return self._speedway(problem, self.prepare(problem)).ladder()
+
+    def calibrate(self, comparisons: int, on_progress: Callable[[str], None]) -> SelfTest:
+        """Test the clock on kernels whose relation is known; later verdicts carry what it found."""
+        found = self_test(self._shop, comparisons, on_progress)
+        path = calibration_path(self._shop.cache, self.device)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(to_json({"summary": found.summary(), "found": to_plain(found)}, indent=1))
+        return found
 
     def build_ahead(self, problem: Problem, candidate: Candidate) -> None:
         """Compile a candidate that will be judged later; may be called from another thread."""

@@ -87,4 +87,5 @@ class Stable:
 def load_opponent(shop: Workshop, child: Child, opponent: Opponent, problem: Problem) -> None:
     if opponent.candidate is None:
         raise JudgeFault(f"{opponent.name} has no source")
-    shop.load(child, opponent.candidate, b"", problem.argument_names, opponent.support_files)
+    built = shop.built(opponent.candidate)
+    shop.load(child, opponent.candidate, built, problem.argument_names, opponent.support_files)

@@ -14,6 +14,7 @@ from assay.records.speed import (
     Ladder,
     Roofline,
     Rung,
+    SelfTest,
     Speed,
     Times,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "Rejected",
     "Roofline",
     "Rung",
+    "SelfTest",
     "Speed",
     "TimedOut",
     "Times",

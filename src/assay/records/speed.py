@@ -156,3 +156,41 @@ class Ladder:
     seconds: float
     """What it took to measure."""
     schema: int = field(default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """How far this machine's clock can be trusted, found by comparing kernels whose relation is known."""
+
+    comparisons: int
+    """Of a kernel with itself."""
+    false_calls: int
+    """How many of them were called faster or slower."""
+    ratios: tuple[float, ...]
+    half_widths: tuple[float, ...]
+    """Of their intervals, relative."""
+    smallest_detectable: float
+    """Relative difference that nineteen of twenty comparisons would notice."""
+    twin_slowdown: float
+    twin_ratios: tuple[float, ...]
+    twin_detected: int
+    """How many comparisons called the slower twin slower."""
+    spin_us: float
+    spin_measured_us: float
+    do_bench_ratio: float | None
+    """Our time of one kernel over triton.testing.do_bench's; None on a CPU."""
+    cuda_bench: str
+    """The same by cuda-bench, or why not."""
+    environment: Environment
+    seconds: float
+    schema: int = field(default=1)
+
+    def summary(self) -> dict[str, Any]:
+        """What later verdicts carry."""
+        return {
+            "comparisons": self.comparisons,
+            "false_rate": self.false_calls / self.comparisons,
+            "smallest_detectable": self.smallest_detectable,
+            "twin_slowdown": self.twin_slowdown,
+            "twin_detected": f"{self.twin_detected} of {len(self.twin_ratios)}",
+        }
