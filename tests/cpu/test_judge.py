@@ -44,7 +44,7 @@ def get_init_inputs():
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    with Judge("cpu", Policy(call_timeout_s=20), tmp_path_factory.mktemp("cache")) as one:
+    with Judge("cpu", Policy(call_timeout_s=20, speed=False), tmp_path_factory.mktemp("cache")) as one:
         yield one
 
 
@@ -321,6 +321,6 @@ def test_a_reference_that_fails_is_the_problems_fault(judge: Judge, tmp_path: Pa
 
 def test_missing_layers_are_refused_on_demand(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.judge.judgement.missing", lambda layers: layers[:1])
-    policy = Policy(require_full_sandbox=True)
+    policy = Policy(require_full_sandbox=True, speed=False)
     with Judge("cpu", policy) as strict, pytest.raises(UserError, match="sandbox is not complete"):
         strict.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))

@@ -17,6 +17,7 @@ CANDIDATES = FOLDER / "candidates"
 SUFFIXES = (".py", ".cpp", ".cu")
 SMALL_LIMITS = Policy(
     derive_hidden=False,
+    speed=False,
     call_timeout_s=3,
     load_timeout_s=5,
     memory_bytes=2 << 30,

@@ -59,7 +59,7 @@ class Judge:
         self._speedways: OrderedDict[str, Speedway] = OrderedDict()
         if self.device.type == "cuda":
             # Oracles come in many sizes: memory of one is of use for the next only if it can be cut anew.
-            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+            torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
         folder = cache or default_cache()
         toolchain = find_toolchain(cuda_arch(self.device))
         limits = _limits(self.policy, self.device)
@@ -107,7 +107,10 @@ class Judge:
         timing = self.policy.speed and not (
             self.device.type == "cpu" and candidate.language in ("triton", "gluon")
         )
-        self._shop.pool.warm(1 + (self.policy.processes_timed if timing else 0))
+        # Those of the next verdict as well: they start while this one checks, not while it times.
+        self._shop.pool.warm(2 * (1 + self.policy.processes_timed) if timing else 2)
+        if timing and problem.digest not in self._speedways:
+            self._shop.trusted.warm(1)
         seconds: dict[str, float] = {}
         with timed(seconds, "prepare"):
             prepared = self.prepare(problem)
@@ -117,12 +120,11 @@ class Judge:
                 speedway = self._speedway(problem, prepared)
                 speedway.open()
         run = Judgement(self._shop, prepared, problem, candidate, seconds)
-        evidence = run.collect(speedway)
-        self._shop.pool.warm(1 + (self.policy.processes_timed if timing else 0))
-        return decide(evidence)
+        return decide(run.collect(speedway))
 
     def bench(self, problem: Problem) -> Ladder:
         """The baselines of a problem, without a candidate."""
+        self._shop.trusted.warm(1)
         return self._speedway(problem, self.prepare(problem)).ladder()
 
     def calibrate(self, comparisons: int, on_progress: Callable[[str], None]) -> SelfTest:

@@ -29,8 +29,8 @@ class Policy:
     """Baselines to climb; empty for all that make sense on the device."""
     processes_timed: int = 3
     """Fresh processes of the candidate, at least; more where the interval stays wide."""
-    speed_budget_s: float = 1.5
-    """No further process is started once a race has taken this long."""
+    speed_budget_s: float = 1.0
+    """Beyond the least number, no further process is started that would make a race take longer than this."""
     margin: float = 0.01
     """How far the interval of the ratio must clear 1 before a difference is called one."""
     force_busy: bool = False

@@ -28,7 +28,7 @@ from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO = 1 / 3
-GRAPHED_BLOCKS = 4
+GRAPHED_BLOCKS = 6
 SYSTEM = random.SystemRandom()
 
 
@@ -47,9 +47,9 @@ class Plan:
     @staticmethod
     def for_bytes(size_bytes: int) -> Plan:
         if size_bytes <= 64 << 20:
-            return Plan(blocks=16, warm_up=4, alone=2, audits=4)
+            return Plan(blocks=16, warm_up=4, alone=2, audits=3)
         if size_bytes <= 1 << 30:
-            return Plan(blocks=8, warm_up=4, alone=2, audits=2)
+            return Plan(blocks=8, warm_up=4, alone=2, audits=1)
         return Plan(blocks=1, warm_up=2, alone=1, audits=0.3)
 
     def audited(self, process: int) -> set[int]:
@@ -85,6 +85,8 @@ class Race:
         self._plan = Plan.for_bytes(course.room_bytes)
         self._known_apart: list[float] = []
         self._unknown_apart: list[float] = []
+        self._cover_us = 0
+        """The same for both contestants and for all calls of a process: the judge's clock compares them."""
         self.evidence = RaceEvidence()
 
     def run(self, built: bytes, caches: bytes) -> RaceEvidence:
@@ -101,9 +103,8 @@ class Race:
                 self.evidence.early_out = True
                 break
             enough = index + 1 >= policy.processes_timed
-            if enough and (
-                tight(ratio_interval(logs), policy.margin) or self.evidence.seconds > policy.speed_budget_s
-            ):
+            spent = self.evidence.seconds * (index + 2) / (index + 1) > policy.speed_budget_s
+            if enough and (spent or tight(ratio_interval(logs), policy.margin)):
                 break
         return self.evidence
 
@@ -164,6 +165,7 @@ class Race:
             (run.warm if k % 2 else run.idle).append(answer.time())
 
     def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
+        self._cover_us = max(own.cover_us, opponent.cover_us)
         for k in range(self._plan.blocks):
             run.blocks.append(self._block(own, opponent, {2 * k, 2 * k + 1} & audited, 2 * k))
 
@@ -172,23 +174,22 @@ class Race:
     ) -> Block:
         pairs: list[tuple[Timed, Timed]] = []
         own_first = SYSTEM.random() < 0.5
-        cover_us = max(own.cover_us, opponent.cover_us)
         for half in range(2):
             self._course.deal(moved=not graphed)
             answers: dict[bool, Answer] = {}
             for is_own in (True, False) if own_first == (half == 0) else (False, True):
                 if is_own:
-                    answers[True] = self._course.ask(own, "cold", cover_us=cover_us, graphed=graphed)
+                    answers[True] = self._course.ask(own, "cold", cover_us=self._cover_us, graphed=graphed)
                     self._accept(answers[True])
                 else:
-                    answers[False] = self._ask_opponent(opponent, cover_us, graphed=graphed)
+                    answers[False] = self._ask_opponent(opponent, graphed=graphed)
             self._look(answers[True], answers[False], audit=first + half in audited)
             pairs.append((answers[True].time(), answers[False].time()))
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
 
-    def _ask_opponent(self, opponent: Seat, cover_us: int, *, graphed: bool) -> Answer:
+    def _ask_opponent(self, opponent: Seat, *, graphed: bool) -> Answer:
         try:
-            return self._course.ask(opponent, "cold", cover_us=cover_us, graphed=graphed)
+            return self._course.ask(opponent, "cold", cover_us=self._cover_us, graphed=graphed)
         except CandidateFailure as failure:
             if graphed:
                 raise

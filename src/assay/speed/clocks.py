@@ -29,24 +29,34 @@ LEAST_US = 5.0
 """What a Python call costs more in one process than in another."""
 
 
-def check_clocks(blocks: Sequence[Block], copy_allowance_us: float = 0.0, seed: int = 0) -> ClockCheck:
-    """The candidate's time by both clocks, over all blocks of a race.
+def check_clocks(
+    processes: Sequence[Sequence[Block]], copy_allowance_us: float = 0.0, seed: int = 0
+) -> ClockCheck:
+    """The candidate's time by both clocks, over the blocks of each process of a race.
 
     Args:
         copy_allowance_us: what fetching the candidate's outputs may cost more than the opponent's, where
             they lie in memory in another order.
     """
-    own = [sample for block in blocks for sample in block.candidate]
-    other = [sample for block in blocks for sample in block.opponent]
+    own = [[sample for block in blocks for sample in block.candidate] for blocks in processes]
+    other = [[sample for block in blocks for sample in block.opponent] for blocks in processes]
     generator = random.Random(seed)
     judged = _by_judge(own, other)
-    draws = [_by_judge(_again(own, generator), _again(other, generator)) for _ in range(RESAMPLES)]
-    reported = statistics.median(sample.device_us for sample in own)
+    draws = [
+        _by_judge([_again(s, generator) for s in own], [_again(s, generator) for s in other])
+        for _ in range(RESAMPLES)
+    ]
+    reported = statistics.median(sample.device_us for samples in own for sample in samples)
     error = STANDARD_ERRORS * statistics.stdev(draws) + LEAST_US + SHARE * max(judged, reported)
     return ClockCheck(device_us=reported, judge_us=judged, error_us=error + copy_allowance_us)
 
 
-def _by_judge(own: Sequence[Timed], other: Sequence[Timed]) -> float:
+def _by_judge(own: Sequence[Sequence[Timed]], other: Sequence[Sequence[Timed]]) -> float:
+    """Process by process: what surrounds the call is the same within one, not from one to the next."""
+    return statistics.fmean(_of_process(a, b) for a, b in zip(own, other, strict=True))
+
+
+def _of_process(own: Sequence[Timed], other: Sequence[Timed]) -> float:
     device_us = statistics.median(sample.device_us for sample in other)
     return device_us + _quartile([s.wall_us for s in own]) - _quartile([s.wall_us for s in other])
 

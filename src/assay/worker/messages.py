@@ -34,7 +34,10 @@ class Sample:
     """One call by the child's own clock."""
 
     device_us: float
+    launch_us: float
+    """Until the call returned."""
     host_us: float
+    """Until it was done, where that was waited for; otherwise the same."""
     sm_mhz: float
 
 
@@ -43,7 +46,9 @@ def decode_sample(plain: Any) -> Sample | None:
     if plain is None:
         return None
     sample = decode(Sample, plain)
-    if not all(0 <= value < MOST_US for value in (sample.device_us, sample.host_us, sample.sm_mhz)):
+    if not all(
+        0 <= value < MOST_US for value in (sample.device_us, sample.launch_us, sample.host_us, sample.sm_mhz)
+    ):
         raise forged(f"times of {sample.device_us:g} and {sample.host_us:g} us")
     return sample
 

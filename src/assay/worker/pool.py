@@ -67,8 +67,8 @@ class Pool:
 
     def warm(self, count: int = 1) -> None:
         """Start the next children now, in the background, so that the next `take` does not wait."""
-        if self._starting is not None:
-            self._starting.join()
+        if self._starting is not None and self._starting.is_alive():
+            return
         self._starting = threading.Thread(target=self._start_spares, args=(count,), daemon=True)
         self._starting.start()
 

@@ -47,7 +47,7 @@ class HostStopwatch:
 
     def read(self) -> dict[str, float]:
         spent_us = (self._end_ns - self._start_ns) / 1e3
-        return {"device_us": spent_us, "host_us": spent_us, "sm_mhz": 0.0}
+        return {"device_us": spent_us, "launch_us": spent_us, "host_us": spent_us, "sm_mhz": 0.0}
 
 
 class CudaStopwatch:
@@ -61,6 +61,7 @@ class CudaStopwatch:
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         self._mode = "cold"
         self._start_ns = 0
+        self._returned_ns = 0
         self._end_ns = 0
         self.persisting_l2_bytes = 0
         self._reset_l2()  # drivers start with some of the cache set aside
@@ -81,6 +82,7 @@ class CudaStopwatch:
         self._start_ns = time.perf_counter_ns()
 
     def stop(self) -> None:
+        self._returned_ns = time.perf_counter_ns()
         self._events[1].record()
         if self._mode == "idle":
             torch.cuda.current_stream().synchronize()
@@ -91,6 +93,7 @@ class CudaStopwatch:
         ticks, spun_ns = self._ticks.tolist()
         return {
             "device_us": self._events[0].elapsed_time(self._events[1]) * 1e3,
+            "launch_us": (self._returned_ns - self._start_ns) / 1e3,
             "host_us": (self._end_ns - self._start_ns) / 1e3,
             "sm_mhz": ticks / spun_ns * 1e3 if spun_ns else 0.0,
         }
