@@ -6,7 +6,7 @@ from assay.correctness.reference import Reference, pinned_precision, tensors_of
 from assay.correctness.tolerance import Report
 from assay.correctness.touching import touched
 from assay.correctness.weights import perturbed
-from assay.correctness.yardstick import TaskYardstick, Yardstick, make_yardstick
+from assay.correctness.yardstick import TaskYardstick, Yardstick, check_outputs, make_yardstick
 
 __all__ = [
     "Calibration",
@@ -16,6 +16,7 @@ __all__ = [
     "TaskYardstick",
     "Yardstick",
     "calibrate",
+    "check_outputs",
     "make_yardstick",
     "perturbed",
     "pinned_precision",

@@ -17,10 +17,12 @@ import torch
 
 from assay.correctness.fingerprint import Fingerprinter
 from assay.correctness.mutants import PRECISION, REQUIRED, mutate
+from assay.correctness.parts import Split, find_split
 from assay.correctness.reference import UNSUPPORTED, Reference, tensors_of
 from assay.correctness.tolerance import FloatTolerance
 from assay.correctness.yardstick import TaskYardstick, Yardstick, as_real, make_yardstick
 from assay.problems import Instance, Precision
+from assay.problems.nests import map_tensors
 from assay.problems.values import canonical, dtype_name, flatten, skeleton, unflatten
 from assay.records.errors import UserError
 
@@ -39,21 +41,23 @@ class Calibration:
     dtypes: tuple[str, ...]
     structure: Any
     """How the outputs nest (`values.skeleton`)."""
-    survivors: tuple[str, ...]
-    """Required mutants that would pass here: the case cannot tell them from right answers."""
-    unseen: tuple[str, ...]
-    """Precision mutants that would pass here."""
-    undecidable: tuple[int, ...]
-    """Outputs that may be replaced alone by those of another input, or by zeros, without being noticed."""
-    dead_inputs: tuple[int, ...]
-    """Inputs whose contents do not matter."""
     writes_inputs: bool
     """The specification itself writes into its inputs, so a candidate may."""
     shares_inputs: bool
     """The specification itself returns memory of its inputs (a view, say), so a candidate may."""
-    random: bool
+    split: Split | None = None
+    """How to compare it in parts, where it is large and falls into parts."""
+    survivors: tuple[str, ...] = ()
+    """Required mutants that would pass here: the case cannot tell them from right answers."""
+    unseen: tuple[str, ...] = ()
+    """Precision mutants that would pass here."""
+    undecidable: tuple[int, ...] = ()
+    """Outputs that may be replaced alone by those of another input, or by zeros, without being noticed."""
+    dead_inputs: tuple[int, ...] = ()
+    """Inputs whose contents do not matter."""
+    random: bool = False
     """The specification does not agree with itself on one input."""
-    oracle: str
+    oracle: str = "float64"
 
     @property
     def discriminates(self) -> bool:
@@ -76,20 +80,27 @@ def calibrate(
     shares = not _storages(outputs).isdisjoint(_storages(_tensors(inputs)))
     if writes:
         inputs = instance.make_inputs(seeds[1], device)
-    trials = _trials(reference, instance, precision, inputs, seeds[2])
-    return Calibration(
+    known = Calibration(
         shapes=tuple(tuple(t.shape) for t in outputs),
         dtypes=tuple(dtype_name(t.dtype) for t in outputs),
         structure=skeleton(tree),
-        survivors=trials.survivors,
-        unseen=trials.unseen,
-        undecidable=trials.undecidable,
-        dead_inputs=trials.dead_inputs,
         writes_inputs=writes,
         shares_inputs=shares,
-        random=trials.random,
-        oracle=reference.oracle,
+        split=None if instance.task_check() else find_split(reference, inputs, outputs),
     )
+    del outputs, tree
+    inputs = _first_part(inputs, known.split)
+    others = _first_part(instance.make_inputs(seeds[2], device), known.split)
+    trials = _trials(reference, instance, precision, inputs, others, seeds[2])
+    return dataclasses.replace(known, **trials._asdict(), oracle=reference.oracle)
+
+
+def _first_part(inputs: list[Any], split: Split | None) -> list[Any]:
+    """What large cases are calibrated on; a copy, so that the rest can go."""
+    if split is None:
+        return inputs
+    part: list[Any] = map_tensors(split.of_inputs(inputs, next(split.parts())), torch.clone)
+    return part
 
 
 class _Trials(NamedTuple):
@@ -103,13 +114,18 @@ class _Trials(NamedTuple):
 
 
 def _trials(
-    reference: Reference, instance: Instance, precision: Precision, inputs: list[Any], other_seed: int
+    reference: Reference,
+    instance: Instance,
+    precision: Precision,
+    inputs: list[Any],
+    others: list[Any],
+    seed: int,
 ) -> _Trials:
     large = _bytes(inputs) > LARGE_BYTES
     if large:
         precision = dataclasses.replace(precision, slack=precision.slack * _LARGE_SLACK)
     levels = (0,) if large else (1,)
-    yardstick = make_yardstick(reference, instance, inputs, precision, other_seed)
+    yardstick = make_yardstick(reference, instance, inputs, precision, seed)
     if not any(t.numel() for t in yardstick.oracle):
         return _Trials()
     again = as_real(tensors_of(reference.native(inputs)))
@@ -118,7 +134,6 @@ def _trials(
         # Honest variants of a random specification differ as much as its runs do, so they cannot show it.
         random |= any(map(_disagree, yardstick.native, again))
     right = [o.to(n.dtype) for o, n in zip(yardstick.oracle, yardstick.native, strict=True)]
-    others = instance.make_inputs(other_seed, inputs_device(inputs, reference.device))
     stale = as_real(tensors_of(reference.native(others)))
     survivors = []
     for name in REQUIRED:  # one at a time: outputs have gigabytes
@@ -192,10 +207,6 @@ def _dead_inputs(
         if _same_form(moved, right) and yardstick.check(moved, levels=(1,)).ok:
             dead.append(k)
     return tuple(dead)
-
-
-def inputs_device(inputs: list[Any], fallback: torch.device) -> torch.device:
-    return next((t.device for t in _tensors(inputs)), fallback)
 
 
 def _kinds(structure: Any) -> list[str]:

@@ -72,13 +72,17 @@ class Reference:
         """In float64; where the module cannot, natively, and `oracle` says why."""
         if self.oracle == "float64":
             try:
-                return self._run_wide(inputs)
+                return self.wide(inputs)
             except torch.OutOfMemoryError:
                 raise
             except UNSUPPORTED as error:
                 text = (str(error).splitlines() or [""])[0][:160]
                 self.oracle = f"native precision: {type(error).__name__}: {text}"
         return [_widened(t) for t in tensors_of(self.native(inputs))]
+
+    def wide(self, inputs: list[Any]) -> list[torch.Tensor]:
+        """In float64, or whatever the module raises there."""
+        return self._run_wide(inputs)
 
     def noisy(
         self,

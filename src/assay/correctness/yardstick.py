@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from assay.correctness.parts import Split, merged_parts
 from assay.correctness.reference import Reference, tensors_of
 from assay.correctness.tolerance import SHOWN, FloatTolerance, Report, unravel
 from assay.problems import Instance, Precision
@@ -159,6 +160,27 @@ def make_yardstick(
     if check is None:
         return Yardstick(reference, inputs, precision, seed)
     return TaskYardstick(reference, inputs, check)
+
+
+def check_outputs(
+    reference: Reference,
+    instance: Instance,
+    inputs: list[Any],
+    precision: Precision,
+    seed: int,
+    got: list[torch.Tensor],
+    split: Split | None,
+) -> Report:
+    """Outputs of the right form against the oracle, in parts where the case falls into parts."""
+    if split is None:
+        return make_yardstick(reference, instance, inputs, precision, seed).check(got)
+    reports = []
+    for rows in split.parts():
+        yardstick = Yardstick(reference, split.of_inputs(inputs, rows), precision, seed)
+        reports.append((rows.start, yardstick.check([t[rows] for t in got])))
+        if not reports[-1][1].ok:
+            break  # each further part that is wrong costs as much as ten that are right
+    return merged_parts(reports)
 
 
 def as_real(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from assay.correctness import Calibration, Reference, Report, make_yardstick, tensors_of
+from assay.correctness import Calibration, Reference, Report, check_outputs, tensors_of
 from assay.judge.prepare import PreparedCase
 from assay.problems import Precision
 from assay.problems.values import NotCarried, flatten, skeleton, tensor_order, unflatten
@@ -57,8 +57,15 @@ def compare(run: Run, inputs: list[Any], answer: Answer) -> Report:
     """Every element against the oracle, whose values do not exist before this."""
     if answer.complaint:
         return Report(False, float("inf"), 0, 0, answer.complaint, ())
-    yardstick = make_yardstick(run.reference, run.instance, inputs, run.precision, secrets.randbits(61))
-    return yardstick.check(tensors_of(unflatten(answer.tree, answer.got)))
+    return check_outputs(
+        run.reference,
+        run.instance,
+        inputs,
+        run.precision,
+        secrets.randbits(61),
+        tensors_of(unflatten(answer.tree, answer.got)),
+        run.calibration.split,
+    )
 
 
 def carried(value: Any, tensors: list[torch.Tensor], what: str) -> Any:
