@@ -1,6 +1,6 @@
 """The baseline ladder of every problem under benchmarks/ladder: what a candidate has to beat.
 
-    python benchmarks/ladders.py [NAME ...] [--device cuda] [--out FOLDER]
+    python benchmarks/ladders.py [NAME ...] [--device cuda] [--jobs 8] [--out FOLDER]
 
 One record per problem goes to FOLDER/NAME.json, environment included. "percent" is the speed of light: the
 floor that bytes and operations set on this device over the rung's time. A problem that cannot be measured is
@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from compiling import compile_at_once
 from shrinking import shrunk_copy
 
 from assay.judge import Judge
@@ -47,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("problems", nargs="*", metavar="NAME", help=f"of {', '.join(names)}; default all")
     parser.add_argument("--device")
+    parser.add_argument("--jobs", type=int, default=0, help="compile ahead, so many problems at once")
     parser.add_argument("--out", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     for name in options.problems:
@@ -54,6 +56,9 @@ def main() -> int:
             parser.error(f"no problem {name}: use {', '.join(names)}")
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
+    if options.jobs:
+        paths = [LADDER / f"{name}.py" for name in options.problems or names]
+        compile_at_once(paths, options.device, options.jobs)
     failed = 0
     print(f"{'problem':20}{'rung':28}{'device us':>12}{'95 % interval':>24}{'percent':>9}")
     with Judge(options.device) as judge, tempfile.TemporaryDirectory(prefix="small-") as folder:

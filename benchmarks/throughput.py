@@ -27,7 +27,7 @@ from typing import Any
 from mixed import ARGUMENTS, Mixed, deal, first_of
 from shrinking import shrunk_copy
 
-from assay.judge import Judge, Policy, read_environment
+from assay.judge import Judge, Policy, default_cache, read_environment
 from assay.problems import Problem, load_problem
 from assay.records import AssayError, CandidateFailure, to_plain
 
@@ -115,6 +115,16 @@ def show(rows: Sequence[Row], wall_s: float, hour: str) -> None:
         print(f"{row.candidate:36}{row.status} instead of {row.expected}  {row.message[:200]}")
 
 
+def cache_with_ladders(cache: Path) -> Path:
+    """An empty cache, but for what this machine knows of baselines and of itself."""
+    cache.mkdir()
+    for name in ("ladders", "ceilings"):
+        known = default_cache() / name
+        known.mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(known)
+    return cache
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=100)
@@ -128,8 +138,8 @@ def main() -> int:
     policy = Policy(speed=not options.skip_speed)
     with (
         tempfile.TemporaryDirectory(prefix="queue-") as folder,
-        # An empty cache: a second run must build as much as the first.
-        Judge(options.device, policy, Path(folder) / "cache") as judge,
+        # Builds start from nothing: a second run must build as much as the first. Baselines are taken over.
+        Judge(options.device, policy, cache_with_ladders(Path(folder) / "cache")) as judge,
     ):
         queue = deal(options.count, judge.device.type, options.problems)
         paths = {name: LADDER / f"{name}.py" for name in dict.fromkeys(one.problem for one in queue)}

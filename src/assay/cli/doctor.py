@@ -8,10 +8,10 @@ import subprocess
 from dataclasses import dataclass
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from assay.cli.terminal import Terminal, echo
 from assay.records import to_plain
 
 _SANDBOX_FIXES = {
@@ -43,14 +43,14 @@ def doctor(as_json: bool) -> None:
     """Print what works on this machine. Exit 0 even if something is missing."""
     items = [*_device_items(), *_compiler_items(), *_tool_items(), *_sandbox_items()]
     if as_json:
-        click.echo(json.dumps({"items": [to_plain(item) for item in items]}))
+        echo(json.dumps({"items": [to_plain(item) for item in items]}))
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     for item in items:
         mark = "[green]✓[/]" if item.works else "[red]✗[/]"
         fix = f" [yellow]→ {escape(item.fix)}[/]" if item.fix and not item.works else ""
         table.add_row(mark, item.name, escape(item.detail) + fix)
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _device_items() -> list[Item]:

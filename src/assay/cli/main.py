@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 import assay
+from assay.cli.bench import bench
 from assay.cli.calibrate import calibrate
 from assay.cli.check import check
 from assay.cli.doctor import doctor
@@ -28,6 +29,7 @@ def cli() -> None:
 
 cli.add_command(calibrate)
 cli.add_command(check)
+cli.add_command(bench)
 cli.add_command(doctor)
 cli.add_command(serve_judge)
 
@@ -39,7 +41,9 @@ def main() -> None:
         # Outside standalone mode click returns the code of an Exit instead of raising it.
         code = cli.main(standalone_mode=False) or 0
     except SystemExit:
-        _fail("the problem's code called sys.exit(): there is no verdict")
+        # Click's way out where the pipe it writes to is closed. A verdict never takes it: see `Terminal` for
+        # closed pipes, and `told_apart` for problems that call sys.exit().
+        sys.exit(2)
     except click.Abort:
         _fail("interrupted")
     except click.ClickException as error:

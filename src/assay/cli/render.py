@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from assay.records import BuildFailed, CaseResult, Crashed, Mismatch, Passed, TimedOut, Verdict
+from assay.cli.render_speed import show_speed, show_untimed
+from assay.cli.terminal import Terminal
+from assay.records import BuildFailed, CaseResult, Crashed, Mismatch, Passed, TimedOut, Verdict, Wrong
 
 _COLOURS = {"passed": "green", "refused": "yellow", "not_run": "dim"}
 _ADVICE = {
@@ -20,11 +22,16 @@ _ADVICE = {
     "nondeterministic": "Uninitialised memory or unordered atomics; the problem asks for equal bits.",
     "host_memory": "Allocate less, or raise the limit if the problem really needs it.",
     "timed_out": "Raise --timeout if the work is honest; a first call may compile.",
+    "clocks_disagree": "Do all work inside the call: what goes on after it counts by the judge's clock.",
+    "opponent_disturbed": "Leave nothing at work between calls; on a busy machine, try again later.",
+    "faster_than_physics": "Do the whole work on every call; if cost() claims too much, correct it.",
+    "persisting_l2": "Give the cache back: cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 0).",
+    "wrong_when_timed": "Look for what changes from call to call: races, kept results, buffers used again.",
 }
 
 
 def show_verdict(verdict: Verdict, record: Path) -> None:
-    console = Console()
+    console = Terminal()
     colour = _COLOURS.get(verdict.status, "red")
     console.print(
         f"[bold {colour}]{verdict.status.upper().replace('_', ' ')}[/]  "
@@ -91,7 +98,10 @@ def _mismatch_table(mismatches: tuple[Mismatch, ...]) -> Table:
 
 
 def _advice(verdict: Verdict) -> list[str]:
-    keys = [verdict.status, *(f.code for f in verdict.findings if f.fatal)]
+    keys = [f.code for f in verdict.findings if f.fatal]
+    # Wrong on no case, it was wrong when timed: there is no failing case to compare.
+    if not isinstance(verdict, Wrong) or any(case.outcome == "wrong" for case in verdict.cases):
+        keys.insert(0, verdict.status)
     return list(dict.fromkeys(_ADVICE[key] for key in keys if key in _ADVICE))
 
 
@@ -102,7 +112,11 @@ def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
         console.print(
             f"{calls} verified calls, {hidden} hidden cases; largest error {verdict.margin:.2f} of tolerance"
         )
-    if not verdict.speed_measurable:
+        if verdict.speed is not None:
+            show_speed(console, verdict.speed, verdict.candidate.name)
+        else:
+            show_untimed(console, verdict.speed_absent)
+    elif not verdict.speed_measurable:
         console.print("[dim]run through Triton's interpreter: correctness only, speed is not measurable[/]")
     off = [layer for layer in verdict.sandbox if not layer.active]
     if off:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from assay.cli.judging import rest_idle_threads
 from assay.daemon import places
 from assay.daemon.client import Daemon, connect
 from assay.records import UserError
@@ -43,6 +44,7 @@ def serve_judge(
         with _running(device, path) as daemon:
             _stop(daemon) if stop else _describe(daemon)
         return
+    rest_idle_threads(device)
     # Imported here: torch takes seconds.
     from assay.daemon.server import Settings, serve
 

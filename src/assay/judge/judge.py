@@ -127,6 +127,10 @@ class Judge:
         self._shop.trusted.warm(1)
         return self._speedway(problem, self.prepare(problem)).ladder()
 
+    def compile_baselines(self, problem: Problem, names: tuple[str, ...]) -> None:
+        """Compile rungs of a problem for a later `bench` or `evaluate`, by this judge or by another one."""
+        self._speedway(problem, self.prepare(problem)).compile_ahead(names)
+
     def calibrate(self, comparisons: int, on_progress: Callable[[str], None]) -> SelfTest:
         """Test the clock on kernels whose relation is known; later verdicts carry what it found."""
         found = self_test(self._shop, comparisons, on_progress)

@@ -161,6 +161,7 @@ class Judgement:
         except torch.OutOfMemoryError as error:
             raise self._starved(child) from error
         finally:
+            self._shop.note_peak(runner.shared_bytes())
             runner.close()
 
     def _weigh_refusals(self) -> None:

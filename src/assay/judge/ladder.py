@@ -57,17 +57,15 @@ def rung_names(shop: Workshop) -> tuple[str, ...]:
     return shop.policy.rungs or (NAMES if shop.device.type == "cuda" else QUICK_NAMES)
 
 
-def climb(shop: Workshop, course: Course, problem: Problem) -> tuple[tuple[Rung, ...], Stable | None]:
-    """Measure every rung; the fastest one's process lives on."""
-    climbers = [Climber(make_opponent(problem, name)) for name in NAMES]
-    shop.trusted.warm(len(rung_names(shop)))
-    for climber in climbers:
-        climber.absent = climber.opponent.absent
-        if climber.name not in rung_names(shop):
-            climber.absent = "not asked for: name it with --rungs"
-        if not climber.absent:
-            _seat(shop, course, climber, problem)
-    _compile(shop, course, climbers)
+def climb(
+    shop: Workshop, course: Course, problem: Problem, caches: dict[str, bytes]
+) -> tuple[tuple[Rung, ...], Stable | None]:
+    """Measure every rung; the fastest one's process lives on.
+
+    Args:
+        caches: what each rung compiled before, by name; those that compile now are added.
+    """
+    climbers = _start(shop, course, problem, rung_names(shop), caches)
     running = [climber for climber in climbers if climber.seat is not None]
     running = [climber for climber in running if _is_right(course, climber)]
     shop.pool.settle()
@@ -76,14 +74,42 @@ def climb(shop: Workshop, course: Course, problem: Problem) -> tuple[tuple[Rung,
     for climber in running:
         if climber is not best:
             _dismiss(course, climber)
-    stable = None if best is None else _keep(shop, course, problem, best)
+    stable = None
+    if best is not None:
+        stable = Stable(shop, problem, best.opponent, caches.get(best.name, b""))
+        stable.adopt(best.there(), course)
     return tuple(_rung(climber) for climber in climbers), stable
 
 
-def _seat(shop: Workshop, course: Course, climber: Climber, problem: Problem) -> None:
+def compile_rungs(
+    shop: Workshop, course: Course, problem: Problem, names: Sequence[str], caches: dict[str, bytes]
+) -> None:
+    """Only compile: what the named rungs leave behind goes into `caches`."""
+    for climber in _start(shop, course, problem, names, caches):
+        if climber.seat is not None:
+            _dismiss(course, climber)
+
+
+def _start(
+    shop: Workshop, course: Course, problem: Problem, names: Sequence[str], caches: dict[str, bytes]
+) -> list[Climber]:
+    climbers = [Climber(make_opponent(problem, name)) for name in NAMES]
+    shop.trusted.warm(len(names))
+    for climber in climbers:
+        climber.absent = climber.opponent.absent
+        if climber.name not in names:
+            climber.absent = "not asked for: name it with --rungs"
+        if not climber.absent:
+            _seat(shop, course, climber, problem, caches.get(climber.name, b""))
+    _compile(shop, course, climbers, caches)
+    return climbers
+
+
+def _seat(shop: Workshop, course: Course, climber: Climber, problem: Problem, cache: bytes) -> None:
     child = shop.trusted.take()
     climber.seat = course.seat(child, is_module=problem.entry == "ModelNew")
     try:
+        child.ask("refill", payload=cache, timeout_s=shop.policy.load_timeout_s)
         load_opponent(shop, child, climber.opponent, problem)
         climber.seat.construct(course.run)
     except CandidateFailure as failure:
@@ -100,7 +126,7 @@ def _dismiss(course: Course, climber: Climber, why: CandidateFailure | str = "")
     seat.child.close()
 
 
-def _compile(shop: Workshop, course: Course, climbers: Sequence[Climber]) -> None:
+def _compile(shop: Workshop, course: Course, climbers: Sequence[Climber], caches: dict[str, bytes]) -> None:
     """First calls, all at once: compilers use the processors while others wait."""
     reference = course.run.reference
     state = reference.state()
@@ -115,25 +141,26 @@ def _compile(shop: Workshop, course: Course, climbers: Sequence[Climber]) -> Non
     tuned = [climber for climber in running if climber.name in SHARED_TUNING]
     queues = [[climber] for climber in running if climber.name not in SHARED_TUNING] + [tuned]
     with ThreadPoolExecutor(len(queues)) as threads:
-        for failed in threads.map(lambda queue: _first_calls(shop, course, queue), queues):
+        for failed in threads.map(lambda queue: _first_calls(shop, course, queue, caches), queues):
             for climber, failure in failed:
                 _dismiss(course, climber, failure)
 
 
 def _first_calls(
-    shop: Workshop, course: Course, queue: Sequence[Climber]
+    shop: Workshop, course: Course, queue: Sequence[Climber], caches: dict[str, bytes]
 ) -> list[tuple[Climber, CandidateFailure]]:
     failed = []
-    caches = b""
+    tuned = b""
     for climber in queue:
         child = climber.there().child
         try:
-            if caches:
-                child.ask("refill", payload=caches, timeout_s=shop.policy.load_timeout_s)
+            if tuned and climber.name not in caches:
+                child.ask("refill", payload=tuned, timeout_s=shop.policy.load_timeout_s)
             sample = course.first_call(climber.there(), shop.policy.baseline_timeout_s)
             climber.first_call_ms = sample.host_us / 1e3
-            if climber is not queue[-1]:
-                caches = child.ask("caches", timeout_s=shop.policy.load_timeout_s).payload
+            if climber.name not in caches:
+                caches[climber.name] = child.ask("caches", timeout_s=shop.policy.load_timeout_s).payload
+            tuned = caches[climber.name]
         except CandidateFailure as failure:
             failed.append((climber, failure))
     return failed
@@ -173,14 +200,6 @@ def _fastest(climbers: Sequence[Climber]) -> Climber | None:
 
 def _cold_us(climber: Climber) -> float:
     return statistics.median(sample.device_us for sample in climber.samples["cold"])
-
-
-def _keep(shop: Workshop, course: Course, problem: Problem, climber: Climber) -> Stable:
-    seat = climber.there()
-    caches = seat.child.ask("caches", timeout_s=shop.policy.load_timeout_s).payload
-    stable = Stable(shop, problem, climber.opponent, caches)
-    stable.adopt(seat, course)
-    return stable
 
 
 def _rung(climber: Climber) -> Rung:

@@ -20,7 +20,7 @@ from assay.correctness import pinned_precision
 from assay.judge.course import Course
 from assay.judge.devices import own_pids
 from assay.judge.environment import read_environment
-from assay.judge.ladder import climb, rung_names
+from assay.judge.ladder import climb, compile_rungs, rung_names
 from assay.judge.prepare import Prepared
 from assay.judge.race import Race
 from assay.judge.stable import Stable
@@ -45,6 +45,8 @@ from assay.speed.gpu_state import read_gpu_state
 from assay.speed.opponents import make_opponent
 from assay.speed.roofline import place_under_roof
 from assay.speed.score import Heat, device_us, score
+
+CACHES = ".caches"
 
 
 class Speedway:
@@ -74,11 +76,13 @@ class Speedway:
         self._ceilings = load_ceilings(self._shop.device, self._shop.cache / "ceilings")
         self._work = self._count()
         if not self._recall():
+            caches = self._kept_caches()
             course = Course(self._shop, self._prepared)
             try:
-                self._rungs, self._stable = climb(self._shop, course, self._problem)
+                self._rungs, self._stable = climb(self._shop, course, self._problem, caches)
             finally:
                 course.close()
+            self._keep_caches(caches)
             self._seconds = round(time.monotonic() - start, 3)
             if not self._gaps():
                 self._remember()
@@ -203,21 +207,36 @@ class Speedway:
         )
         return self._shop.cache / "ladders" / key
 
+    def compile_ahead(self, names: tuple[str, ...]) -> None:
+        """Compile baselines now, so that the ladder need not; several judges may do so at once."""
+        caches: dict[str, bytes] = {}
+        course = Course(self._shop, self._prepared)
+        try:
+            compile_rungs(self._shop, course, self._problem, names, caches)
+        finally:
+            course.close()
+        self._keep_caches(caches)
+
+    def _kept_caches(self) -> dict[str, bytes]:
+        return {path.stem: path.read_bytes() for path in self._place().glob("*" + CACHES)}
+
+    def _keep_caches(self, caches: dict[str, bytes]) -> None:
+        for name, data in caches.items():
+            self._write(name + CACHES, data)
+
     def _remember(self) -> None:
-        """Both files appear whole or not at all; the record comes last."""
+        opponent = self._stable.name if self._stable is not None else ""
+        rungs = [to_plain(rung) for rung in self._rungs]
+        record = {"opponent": opponent, "seconds": self._seconds, "rungs": rungs}
+        self._write("record.json", json.dumps(record).encode())
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Whole or not at all."""
         place = self._place()
         place.mkdir(parents=True, exist_ok=True)
-        opponent = self._stable.name if self._stable is not None else ""
-        caches = self._stable.caches if self._stable is not None else b""
-        record = {
-            "opponent": opponent,
-            "seconds": self._seconds,
-            "rungs": [to_plain(rung) for rung in self._rungs],
-        }
-        for name, data in (("caches", caches), ("record.json", json.dumps(record).encode())):
-            temporary = place / f"{name}.{secrets.token_hex(4)}"
-            temporary.write_bytes(data)
-            os.replace(temporary, place / name)
+        temporary = place / f"{name}.{secrets.token_hex(4)}"
+        temporary.write_bytes(data)
+        os.replace(temporary, place / name)
 
     def _recall(self) -> bool:
         place = self._place()
@@ -228,7 +247,7 @@ class Speedway:
         self._seconds = record["seconds"]
         if record["opponent"]:
             opponent = make_opponent(self._problem, record["opponent"])
-            caches = (place / "caches").read_bytes()
+            caches = self._kept_caches().get(opponent.name, b"")
             self._stable = Stable(self._shop, self._problem, opponent, caches)
         return True
 

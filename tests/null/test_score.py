@@ -1,0 +1,238 @@
+"""From a race to a speed verdict: what it says, and every reason not to believe it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from synthetic_races import Truth, draw_race, pair, timed
+
+from assay.records.speed import (
+    FASTER,
+    NO_DIFFERENCE,
+    SLOWER,
+    Conditions,
+    Interval,
+    Roofline,
+    Rung,
+    Speed,
+    Times,
+)
+from assay.records.verdict import Finding
+from assay.speed.samples import Block, ProcessRun, Timed
+from assay.speed.score import Heat, device_us, score
+
+IDLE = Conditions(
+    sm_clock_mhz=None,
+    memory_clock_mhz=None,
+    temperature_c=40,
+    power_w=None,
+    throttle_reasons=(),
+    other_processes=0,
+    flush_bytes=1 << 20,
+    dropped_blocks=0,
+    forced=False,
+)
+
+
+def rung(name: str, cold_us: float | None, absent: str = "") -> Rung:
+    times = None if cold_us is None else Times(cold_us, cold_us, cold_us, 1.0)
+    return Rung(name, {}, absent, times)
+
+
+def heat_of(runs: list[ProcessRun], **changes: Any) -> Heat:
+    heat = Heat(
+        runs=runs,
+        rungs=(rung("eager", 200.0), rung("compile", 100.0), rung("max-autotune", None, "does not compile")),
+        opponent="compile",
+        margin=0.01,
+        first_call_ms=12.0,
+        compile_s=0.0,
+        graphed=(),
+        graphed_absent="CUDA graphs need a GPU",
+        early_out=False,
+        conditions=IDLE,
+        precision={"allow_tf32": False},
+        calibration=None,
+    )
+    return replace(heat, **changes)
+
+
+def judged(truth: Truth, **changes: Any) -> tuple[Speed, list[Finding]]:
+    return score(heat_of(draw_race(truth, 1), **changes))
+
+
+def floor_at(invalid_below_us: float) -> Roofline:
+    return Roofline(
+        bytes_read=1,
+        bytes_written=1,
+        flops=0,
+        source="counted",
+        bound="memory",
+        floor_us=2 * invalid_below_us,
+        percent=50.0,
+        invalid_below_us=invalid_below_us,
+    )
+
+
+@pytest.mark.parametrize(("candidate_us", "word"), [(50, FASTER), (100, NO_DIFFERENCE), (200, SLOWER)])
+def test_an_honest_race_is_believed(candidate_us: float, word: str) -> None:
+    speed, doubts = judged(Truth(candidate_us=candidate_us))
+    assert doubts == []
+    assert speed.outcome == word
+    assert speed.ratio.middle == pytest.approx(100 / candidate_us, rel=0.01)
+    assert speed.ratio.low <= speed.ratio.middle <= speed.ratio.high
+    assert speed.times.device_us == pytest.approx(candidate_us, rel=0.01)
+    assert (speed.opponent, speed.processes, speed.blocks) == ("compile", 3, 48)
+    assert speed.times.first_call_ms == 12.0
+    assert speed.conditions.dropped_blocks == 0
+
+
+def test_a_forged_clock_is_a_reason() -> None:
+    speed, doubts = judged(Truth(candidate_us=150, told=0.2))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", True)]
+    assert not speed.clocks.agrees
+    assert f"{speed.clocks.device_us:.1f} us" in doubts[0].message
+    assert f"{speed.clocks.judge_us:.1f} us" in doubts[0].message
+
+
+def test_a_disturbed_opponent_is_a_reason() -> None:
+    _, doubts = judged(Truth(candidate_us=50, beside=1.3))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("opponent_disturbed", True)]
+    assert "100." in doubts[0].message or "99." in doubts[0].message
+    assert "130." in doubts[0].message or "129." in doubts[0].message
+
+
+def test_an_impossible_time_is_a_reason() -> None:
+    runs = draw_race(Truth(candidate_us=50), 1)
+    _, doubts = score(heat_of(runs), floor_at(60))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("faster_than_physics", True)]
+    assert score(heat_of(runs), floor_at(40))[1] == []
+
+
+def test_a_clock_that_fell_is_a_note() -> None:
+    runs = draw_race(Truth(), 1)
+    for run in runs:
+        for k, block in enumerate(run.blocks):
+            run.blocks[k] = at_clock(block, 1400 if k == 3 else 1980)
+    speed, doubts = score(heat_of(runs))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("throttled_samples", False)]
+    assert speed.conditions.dropped_blocks == 3
+    assert (speed.blocks, speed.processes) == (45, 3)
+    assert speed.conditions.sm_clock_mhz == 1980
+
+
+def at_clock(block: Block, mhz: float) -> Block:
+    other = (replace(block.opponent[0], sm_mhz=mhz), replace(block.opponent[1], sm_mhz=mhz))
+    return Block(block.candidate, other)
+
+
+def test_every_reason_is_told_at_once() -> None:
+    runs = draw_race(Truth(candidate_us=150, told=0.1, beside=1.4), 1)
+    runs[0].blocks[0] = at_clock(runs[0].blocks[0], 900)
+    for run in runs:
+        run.blocks[1:] = [at_clock(block, 1980) for block in run.blocks[1:]]
+    _, doubts = score(heat_of(runs), floor_at(60))
+    assert {doubt.code for doubt in doubts} == {
+        "clocks_disagree",
+        "opponent_disturbed",
+        "faster_than_physics",
+        "throttled_samples",
+    }
+
+
+def test_rungs_are_compared_by_way_of_the_one_that_raced() -> None:
+    speed, _ = judged(Truth(candidate_us=50))
+    ratios = {rung.name: rung.ratio for rung in speed.rungs}
+    assert ratios["compile"] == pytest.approx(speed.ratio.middle)
+    assert ratios["eager"] == pytest.approx(2 * speed.ratio.middle)
+    assert ratios["max-autotune"] is None
+    assert [rung.absent for rung in speed.rungs] == ["", "", "does not compile"]
+
+
+def test_an_opponent_without_times_gives_no_ratios() -> None:
+    speed, _ = judged(Truth(), rungs=(rung("eager", 200.0),), opponent="compile")
+    assert [rung.ratio for rung in speed.rungs] == [None]
+
+
+def test_an_early_end_is_carried() -> None:
+    truth = Truth(candidate_us=1000, processes=1)
+    speed, doubts = judged(truth, early_out=True)
+    assert (speed.early_out, speed.processes, speed.outcome, doubts) == (True, 1, SLOWER, [])
+    assert judged(Truth())[0].early_out is False
+
+
+def test_graphed_blocks_have_a_ratio_of_their_own() -> None:
+    speed, _ = judged(Truth(), graphed=[pair(timed(10), timed(20))] * 4, graphed_absent="")
+    assert speed.graphed is not None
+    assert speed.graphed.middle == pytest.approx(2.0)
+    assert judged(Truth())[0].graphed is None
+    assert judged(Truth())[0].graphed_absent == "CUDA graphs need a GPU"
+
+
+def test_latency_leaves_the_first_call_of_each_process_out() -> None:
+    runs = draw_race(Truth(), 1)
+    for run in runs:
+        run.idle = [timed(90_000), timed(30), timed(32)]
+        run.warm = [timed(40), timed(42)]
+    times = score(heat_of(runs))[0].times
+    assert (times.latency_us, times.warm_us) == (31, 41)
+    assert judged(Truth())[0].times.latency_us is None
+
+
+def test_the_scored_time_is_what_the_roof_is_asked_about() -> None:
+    runs = draw_race(Truth(candidate_us=50), 1)
+    assert device_us(runs) == score(heat_of(runs))[0].times.device_us
+
+
+def test_a_race_without_a_steady_block_still_has_an_answer() -> None:
+    """Half of the samples at either clock: nothing is above the line that a median draws."""
+    blocks = [at_clock(pair(timed(100, wall_us=400), timed(100, wall_us=400)), 1)]
+    blocks += [at_clock(pair(timed(100, wall_us=400), timed(100, wall_us=400)), 1980)]
+    run = ProcessRun(blocks=[Block(b.candidate, (b.opponent[0], blocks[0].opponent[0])) for b in blocks])
+    speed, _ = score(heat_of([run]))
+    assert speed.blocks + speed.conditions.dropped_blocks == 2
+    assert math.isfinite(speed.ratio.middle)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the clocks are compared at the median of all samples, the ratio is the median of pairs: a little less "
+    "than every other sample forged moves the second by half of the forgery and the first not at all",
+)
+def test_every_other_sample_forged_is_a_reason() -> None:
+    runs = draw_race(Truth(candidate_us=100), 1)
+    for run in runs:
+        for k, block in enumerate(run.blocks):
+            told_us = block.candidate[0].device_us if k % 8 == 0 else 10.0
+            run.blocks[k] = Block((telling(block.candidate[0], told_us), block.candidate[1]), block.opponent)
+    speed, doubts = score(heat_of(runs))
+    assert speed.outcome != FASTER or any(doubt.fatal for doubt in doubts)
+
+
+def telling(sample: Timed, told_us: float) -> Timed:
+    return replace(sample, device_us=told_us)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the opponent may be made 5 % slower before anybody minds, and 1 % is called faster",
+)
+def test_slowing_the_opponent_a_little_does_not_win() -> None:
+    speed, doubts = judged(Truth(candidate_us=100, opponent_us=100, beside=1.04, noise_sd=0.002))
+    assert speed.outcome != FASTER or any(doubt.fatal for doubt in doubts)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="where one block is left there is nothing to resample, and an interval of no width settles everything",
+)
+def test_one_block_settles_nothing() -> None:
+    run = ProcessRun(blocks=[pair(timed(95, wall_us=395), timed(100, wall_us=400))])
+    speed, _ = score(heat_of([run]))
+    assert speed.ratio != Interval(speed.ratio.middle, speed.ratio.middle, speed.ratio.middle)
