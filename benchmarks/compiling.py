@@ -19,7 +19,7 @@ RUNGS = ("aot-inductor",)
 
 
 def compile_at_once(problems: Sequence[Path], device: str | None, jobs: int) -> None:
-    """One process per problem, so many at a time; one that fails is tried again by the ladder, which tells."""
+    """One process per problem, so many at a time; the ladder tries again what failed, and tells."""
     command = [sys.executable, __file__, *(["--device", device] if device else [])]
     with ThreadPoolExecutor(jobs) as threads:
         for path, code in zip(
