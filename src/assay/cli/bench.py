@@ -5,7 +5,6 @@ Runs in this process even if a judge daemon does: it is asked for rarely, and a 
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -30,13 +29,10 @@ def bench(problem: str, device: str | None, as_json: bool, records: str, **switc
     """
     policy = policy_fields(**switches)
     folder = record_folder(records)
-    start = time.monotonic()
     ladder = bench_here(problem, device, policy)
-    # Measuring takes part of the time that has passed, unless it was done before.
-    was_kept = ladder.seconds > time.monotonic() - start
     path = keep_record(ladder, folder, f"bench-{ladder.digest[:8]}")
     if as_json:
         echo(to_json(ladder))
     else:
-        show_ladder(Terminal(), ladder, path, was_kept=was_kept)
+        show_ladder(Terminal(), ladder, path)
     raise click.exceptions.Exit(0 if any(rung.times is not None for rung in ladder.rungs) else 1)

@@ -67,7 +67,7 @@ def baseline_options(command: Command) -> Command:
             "--rungs",
             callback=read_rungs,
             metavar="A,B",
-            help=f"Baselines to time: {', '.join(RUNG_NAMES)}. Default: all on a GPU, two on a CPU.",
+            help=f"Baselines to time: {', '.join(RUNG_NAMES)}. Default: all; on a CPU the first two.",
         ),
         click.option("--allow-tf32", is_flag=True, help="Accept TF32 in float32 products and convolutions."),
         click.option(

@@ -44,7 +44,7 @@ def show_untimed(console: Console, why: str) -> None:
     console.print(f"[bold]NOT TIMED[/]  {escape(why)}{hint}", soft_wrap=True)
 
 
-def show_ladder(console: Console, ladder: Ladder, record: Path, *, was_kept: bool) -> None:
+def show_ladder(console: Console, ladder: Ladder, record: Path) -> None:
     """The baselines of one problem."""
     sizes = ", ".join(f"{name}={size}" for name, size in ladder.sizes.items())
     what = f"{ladder.problem} ({sizes})" if sizes else ladder.problem
@@ -60,7 +60,7 @@ def show_ladder(console: Console, ladder: Ladder, record: Path, *, was_kept: boo
         *_roofline(ladder.roofline),
         *_device(ladder.conditions),
         *_absent(ladder.rungs),
-        Line("measured", f"{'earlier and kept, ' if was_kept else ''}in {ladder.seconds:.1f} s"),
+        Line("measured", f"in {ladder.seconds:.1f} s; kept for the same problem, device and versions"),
     ]
     console.print(_grid(lines))
     console.print(f"record: {record}", soft_wrap=True, highlight=False)
