@@ -175,9 +175,7 @@ def show_aims(rows: list[Row]) -> None:
     print(f"largest share of the memory allowed {share:.0%} ({rows[0].peak_of}); the aim is 100 % or less")
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
-        print(
-            f"the path takes {min(ratios):.1f} to {max(ratios):.1f} times as long; the aim is 10 for CUDA and large inputs"
-        )
+        print(f"the path takes {min(ratios):.1f} to {max(ratios):.1f} times as long; the aim is 10 or more")
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ SEEDS = (1, 2, 3)
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "WHOLE_BYTES", 1 << 10)
+    monkeypatch.setattr(parts, "COMPARED_WHOLE_BYTES", 1 << 10)
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 12)
 
 

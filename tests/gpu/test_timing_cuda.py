@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from test_timing import judge, test_honest_control_is_timed, test_timing_exploit_gains_nothing
+from test_timing import (
+    judge,
+    one_thread,
+    test_honest_control_is_timed,
+    test_timing_exploit_gains_nothing,
+)
 
-__all__ = ["judge", "test_honest_control_is_timed", "test_timing_exploit_gains_nothing"]
+__all__ = ["judge", "one_thread", "test_honest_control_is_timed", "test_timing_exploit_gains_nothing"]
 pytestmark = pytest.mark.gpu

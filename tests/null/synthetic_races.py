@@ -1,4 +1,4 @@
-"""Races nobody ran: samples with a known truth behind them, for the tests of what is concluded from samples."""
+"""Races nobody ran: samples with a known truth behind them, to test what is concluded from samples."""
 
 from __future__ import annotations
 

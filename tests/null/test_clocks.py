@@ -1,4 +1,4 @@
-"""Two clocks: whoever shortens its own is caught by the other, whoever is honest is not, however busy the host."""
+"""Two clocks: whoever shortens its own is caught, whoever is honest is not, however busy the host."""
 
 from __future__ import annotations
 

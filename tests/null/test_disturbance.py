@@ -98,7 +98,7 @@ def test_a_few_samples_show_nothing() -> None:
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="only a shift of the lower quartile counts: half of the opponent's calls can be made twice as long",
+    reason="only a shift of the lower quartile counts: half of the opponent's calls can be made longer",
 )
 def test_an_opponent_slowed_now_and_then_is_noticed() -> None:
     noticed = 0

@@ -200,8 +200,8 @@ def test_a_race_without_a_steady_block_still_has_an_answer() -> None:
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="the clocks are compared at the median of all samples, the ratio is the median of pairs: a little less "
-    "than every other sample forged moves the second by half of the forgery and the first not at all",
+    reason="clocks are compared at the median of samples, the ratio is the median of pairs: a little less than "
+    "every other sample forged moves the second by half of the forgery and the first not at all",
 )
 def test_every_other_sample_forged_is_a_reason() -> None:
     runs = draw_race(Truth(candidate_us=100), 1)
@@ -230,7 +230,7 @@ def test_slowing_the_opponent_a_little_does_not_win() -> None:
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="where one block is left there is nothing to resample, and an interval of no width settles everything",
+    reason="where one block is left there is nothing to resample: an interval of no width settles everything",
 )
 def test_one_block_settles_nothing() -> None:
     run = ProcessRun(blocks=[pair(timed(95, wall_us=395), timed(100, wall_us=400))])

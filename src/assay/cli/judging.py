@@ -19,7 +19,8 @@ from assay.records import Ladder, UserError, Verdict
 def judge_here(problem: str, candidate: str, device: str | None, policy: Mapping[str, Any]) -> Verdict:
     """The verdict of a judge in this process."""
     rest_idle_threads(device)
-    say_patience()
+    if policy.get("speed", True):
+        say_patience()
     from assay.candidates import read_candidate
     from assay.judge import Judge, Policy
     from assay.problems import load_problem

@@ -215,10 +215,10 @@ def _calibration(speed: Speed) -> list[Line]:
         return []
     parts = []
     if "false_rate" in found:
-        parts.append(f"a kernel against itself is called different in {found['false_rate']:.1%}")
+        parts.append(f"false calls {figures.percent(100 * found['false_rate'])}")
     if "smallest_detectable" in found:
-        parts.append(f"differences from {found['smallest_detectable']:.1%} are noticed")
-    return [Line("self-test", "; ".join(parts))] if parts else []
+        parts.append(f"smallest difference noticed {figures.percent(100 * found['smallest_detectable'])}")
+    return [Line("self-test", ", ".join(parts))] if parts else []
 
 
 def _absent(rungs: Sequence[Rung]) -> list[Line]:

@@ -21,7 +21,9 @@ from assay.correctness.tolerance import SHOWN, Report
 from assay.problems.values import flatten, unflatten
 
 WHOLE_BYTES = 1 << 28
-"""Problems up to this size are judged whole."""
+"""Problems up to this size are calibrated whole."""
+COMPARED_WHOLE_BYTES = 1 << 30
+"""Up to this size answers are compared whole: a few rows at a time leave most of the device idle."""
 PART_BYTES = 1 << 26
 MOST_PARTS = 16
 SAME = 1e-9
@@ -36,6 +38,8 @@ class Split:
     """Which input tensors have a row for each row of the outputs."""
     rows: int
     rows_per_part: int
+    compares: bool
+    """Whether answers are compared in parts; otherwise only the calibration is done on one."""
 
     def parts(self) -> Iterator[slice]:
         for first in range(0, self.rows, self.rows_per_part):
@@ -64,7 +68,7 @@ def find_split(reference: Reference, inputs: list[Any], outputs: Sequence[torch.
     if rows < 2 or not fitting:
         return None
     for cut in dict.fromkeys((fitting, *((k,) for k in fitting))):
-        split = Split(cut, rows, per_part)
+        split = Split(cut, rows, per_part, size_bytes > COMPARED_WHOLE_BYTES)
         if _holds(reference, split, inputs, outputs):
             return split
     return None

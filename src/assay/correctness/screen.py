@@ -32,13 +32,27 @@ def suspicious(apart: float, known: Sequence[float]) -> bool:
 def _apart(got: torch.Tensor, other: torch.Tensor) -> float:
     if not (got.is_floating_point() or got.is_complex()):
         return float((got != other).double().mean()) if got.numel() else 0.0
-    difference = scale = torch.zeros((), dtype=torch.float64, device=got.device)
-    for a, b in zip(got.reshape(-1).split(_CHUNK), other.reshape(-1).split(_CHUNK), strict=True):
-        same = (a == b) | (a.isnan() & b.isnan())
-        apart = torch.where(same, torch.zeros_like(a), a - b).abs()
-        difference = difference + apart.double().square().sum()
-        scale = scale + torch.nan_to_num(b, 0.0, 0.0, 0.0).abs().double().square().sum()
-    far, size = float(difference), float(scale)
+    pairs = list(zip(got.reshape(-1).split(_CHUNK), other.reshape(-1).split(_CHUNK), strict=True))
+    far, size = _norms(pairs)
+    if not (math.isfinite(far) and math.isfinite(size)):
+        far, size = _norms([_finite_where_equal(a, b) for a, b in pairs])
     if not math.isfinite(far):
         return math.inf
-    return math.sqrt(far / size) if size else math.sqrt(far)
+    return far / size if size else far
+
+
+def _norms(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, float]:
+    """Of the difference and of the second, chunk by chunk: tensors have gigabytes."""
+    apart = [torch.linalg.vector_norm(a - b, dtype=torch.float64) for a, b in pairs]
+    scale = [torch.linalg.vector_norm(b, dtype=torch.float64) for _, b in pairs]
+    if not pairs:
+        return 0.0, 0.0
+    return float(torch.stack(apart).norm()), float(torch.stack(scale).norm())
+
+
+def _finite_where_equal(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Equal infinities and NaN on both sides are no difference."""
+    same = (a == b) | (a.isnan() & b.isnan())
+    zero = torch.zeros_like(b)
+    kept = torch.where(torch.isfinite(b), b, zero)
+    return torch.where(same, kept, a), kept

@@ -30,7 +30,7 @@ TILE_FACTOR = 3.0
 FLOAT32_EPS = 2.0**-23
 JUMP_FACTOR = 64.0
 """A sensitivity this many times the rest of the tolerance is a rounding step, not a rounding error."""
-BLOCK_ELEMENTS = 1 << 26
+BLOCK_ELEMENTS = 1 << 24
 SHOWN = 5
 
 

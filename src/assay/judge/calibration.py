@@ -160,7 +160,7 @@ class _Bench:
         self.shop.pool.settle()
         course = Course(self.shop, self._prepared)
         try:
-            race = Race(self.shop, course, self._stable, self._problem, candidate)
+            race = Race(self.shop, course, self._stable, self._problem, candidate, 0.0)
             evidence = race.run(self.shop.built(candidate), b"")
         except CandidateFailure as failure:
             raise JudgeFault(f"a kernel of our own failed: {failure.message}") from failure

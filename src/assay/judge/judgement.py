@@ -112,7 +112,10 @@ class Judgement:
         return "no baseline ran" if speedway is not None else "not asked for"
 
     def _race(self, speedway: Speedway, built: bytes) -> None:
-        self._speed, findings = speedway.race(self._candidate, built, self._caches, self._first_call_ms)
+        compile_s = self._seconds.get("build", 0.0) + self._seconds.get("load", 0.0)
+        self._speed, findings = speedway.race(
+            self._candidate, built, self._caches, self._first_call_ms, compile_s
+        )
         self._findings += findings
 
     def _in_child(self, built: bytes) -> None:

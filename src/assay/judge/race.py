@@ -7,9 +7,7 @@ Sample counts follow from the problem's size alone.
 
 from __future__ import annotations
 
-import math
 import random
-import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -27,14 +25,16 @@ from assay.speed.samples import Block, ProcessRun, Timed
 from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
-EARLY_OUT_RATIO = 1 / 3
+EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
+LONG_US = 1000.0
+"""Kernels this long scatter so little that few calls will do."""
 GRAPHED_BLOCKS = 6
 SYSTEM = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many calls a race takes: a matter of the problem's size."""
+    """How many calls a race takes: a matter of the problem's size and of the opponent's time."""
 
     blocks: int
     """Per process; each is two calls of either contestant."""
@@ -45,12 +45,14 @@ class Plan:
     """Calls per process that are compared with the oracle; the first process has one at least."""
 
     @staticmethod
-    def for_bytes(size_bytes: int) -> Plan:
-        if size_bytes <= 64 << 20:
-            return Plan(blocks=16, warm_up=4, alone=2, audits=3)
-        if size_bytes <= 1 << 30:
+    def for_size(size_bytes: int, opponent_us: float) -> Plan:
+        if size_bytes > 1 << 30:
+            return Plan(blocks=2, warm_up=1, alone=1, audits=0.3)
+        if opponent_us > LONG_US:
+            return Plan(blocks=4, warm_up=2, alone=1, audits=1)
+        if size_bytes > 64 << 20:
             return Plan(blocks=8, warm_up=4, alone=2, audits=1)
-        return Plan(blocks=1, warm_up=2, alone=1, audits=0.3)
+        return Plan(blocks=16, warm_up=4, alone=2, audits=3)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
@@ -75,14 +77,21 @@ class Race:
     """One candidate against one problem's opponents."""
 
     def __init__(
-        self, shop: Workshop, course: Course, stable: Stable, problem: Problem, candidate: Candidate
+        self,
+        shop: Workshop,
+        course: Course,
+        stable: Stable,
+        problem: Problem,
+        candidate: Candidate,
+        opponent_us: float,
     ) -> None:
+        """`opponent_us` is what the opponent took when its ladder was climbed."""
         self._shop = shop
         self._course = course
         self._stable = stable
         self._problem = problem
         self._candidate = candidate
-        self._plan = Plan.for_bytes(course.room_bytes)
+        self._plan = Plan.for_size(course.room_bytes, opponent_us)
         self._known_apart: list[float] = []
         self._unknown_apart: list[float] = []
         self._cover_us = 0
@@ -99,7 +108,8 @@ class Race:
             if any(finding.fatal for finding in self.evidence.findings):
                 break
             logs = [[log_ratio(block) for block in run.blocks] for run in self.evidence.runs]
-            if index == 0 and statistics.median(logs[0]) < math.log(EARLY_OUT_RATIO):
+            first = ratio_interval(logs[:1])
+            if index == 0 and first.middle < EARLY_OUT_RATIO and first.high < EARLY_OUT_HIGH:
                 self.evidence.early_out = True
                 break
             enough = index + 1 >= policy.processes_timed
@@ -113,7 +123,8 @@ class Race:
         opponent = self._stable.seat(index % self._shop.policy.processes_timed, self._course)
         run = ProcessRun()
         self.evidence.runs.append(run)
-        self._alone(opponent, run)
+        if index == 0:
+            self._alone(opponent, run)
         child = self._shop.pool.take()
         child.deadline = time.monotonic() + self._shop.policy.run_timeout_s
         usable = True

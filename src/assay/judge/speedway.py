@@ -6,6 +6,7 @@ fastest rung compiled, so that the next judge neither climbs nor compiles again.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import secrets
@@ -59,6 +60,7 @@ class Speedway:
         self._rungs: tuple[Rung, ...] = ()
         self._stable: Stable | None = None
         self._seconds = 0.0
+        self._measured_at = ""
         self._work: Work | None = None
         self._ceilings: Ceilings | None = None
 
@@ -84,6 +86,7 @@ class Speedway:
                 course.close()
             self._keep_caches(caches)
             self._seconds = round(time.monotonic() - start, 3)
+            self._measured_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             if not self._gaps():
                 self._remember()
 
@@ -96,14 +99,14 @@ class Speedway:
         """What `assay bench` shows."""
         self.open()
         opponent = self._stable.name if self._stable is not None else ""
-        fastest = next((rung.times for rung in self._rungs if rung.name == opponent), None)
         return Ladder(
             problem=self._problem.name,
             digest=self._problem.digest,
             sizes=dict(self._prepared.cases[0].instance.case.sizes),
             rungs=self._rungs,
             opponent=opponent,
-            roofline=self._roofline(fastest.device_us) if fastest is not None else None,
+            roofline=self._roofline(self._opponent_us()) if opponent else None,
+            measured_at=self._measured_at,
             conditions=self._conditions(),
             precision=self._precision(),
             environment=read_environment(self._shop.device),
@@ -111,7 +114,12 @@ class Speedway:
         )
 
     def race(
-        self, candidate: Candidate, built: bytes, caches: bytes, first_call_ms: float | None
+        self,
+        candidate: Candidate,
+        built: bytes,
+        caches: bytes,
+        first_call_ms: float | None,
+        compile_s: float,
     ) -> tuple[Speed | None, list[Finding]]:
         """One candidate against the opponent; its failures propagate."""
         self.open()
@@ -120,7 +128,7 @@ class Speedway:
         self._check_idle()
         self._shop.pool.settle()
         course = Course(self._shop, self._prepared)
-        race = Race(self._shop, course, self._stable, self._problem, candidate)
+        race = Race(self._shop, course, self._stable, self._problem, candidate, self._opponent_us())
         try:
             evidence = race.run(built, caches)
         finally:
@@ -132,7 +140,7 @@ class Speedway:
             opponent=self._stable.name,
             margin=self._shop.policy.margin,
             first_call_ms=first_call_ms,
-            compile_s=0.0,
+            compile_s=compile_s,
             graphed=evidence.graphed,
             graphed_absent=evidence.graphed_absent,
             early_out=evidence.early_out,
@@ -142,6 +150,10 @@ class Speedway:
         )
         speed, doubts = score(heat, self._roofline(device_us(evidence.runs)))
         return speed, evidence.findings + doubts
+
+    def _opponent_us(self) -> float:
+        name = self._stable.name if self._stable is not None else ""
+        return next(rung.times.device_us for rung in self._rungs if rung.name == name and rung.times)
 
     def _roofline(self, time_us: float) -> Roofline | None:
         if self._work is None or self._ceilings is None:
@@ -227,7 +239,12 @@ class Speedway:
     def _remember(self) -> None:
         opponent = self._stable.name if self._stable is not None else ""
         rungs = [to_plain(rung) for rung in self._rungs]
-        record = {"opponent": opponent, "seconds": self._seconds, "rungs": rungs}
+        record = {
+            "opponent": opponent,
+            "seconds": self._seconds,
+            "measured_at": self._measured_at,
+            "rungs": rungs,
+        }
         self._write("record.json", json.dumps(record).encode())
 
     def _write(self, name: str, data: bytes) -> None:
@@ -244,7 +261,7 @@ class Speedway:
             return False
         record = json.loads((place / "record.json").read_text())
         self._rungs = tuple(from_plain(Rung, plain, "rung") for plain in record["rungs"])
-        self._seconds = record["seconds"]
+        self._seconds, self._measured_at = record["seconds"], record["measured_at"]
         if record["opponent"]:
             opponent = make_opponent(self._problem, record["opponent"])
             caches = self._kept_caches().get(opponent.name, b"")

@@ -155,6 +155,8 @@ class Ladder:
     environment: Environment
     seconds: float
     """What it took to measure."""
+    measured_at: str
+    """UTC; an earlier judge may have measured it, and `conditions` are of now."""
     schema: int = field(default=1)
 
 

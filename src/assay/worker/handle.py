@@ -49,6 +49,8 @@ class Child:
         self._tail = bytearray()
         self._dead = False
         self._watched_at = 0.0
+        self.exchange_us = 0.0
+        """How long the latest answer took, from the judge's request to its arrival."""
         self.extra_memory_bytes = 0
         """Shared memory the judge itself put into the child's address space."""
         self.layers: tuple[Layer, ...] = ()
@@ -84,6 +86,7 @@ class Child:
             raise self._too_slow(op, 0.0)
         timeout_s = min(timeout_s, left_s)
         self._control.settimeout(timeout_s)
+        start_ns = time.monotonic_ns()
         try:
             protocol.send(self._control, {"op": op, **(head or {})}, payload, fds)
         except protocol.Closed:
@@ -91,6 +94,8 @@ class Child:
         except TimeoutError:
             raise self._too_slow(op, timeout_s) from None
         reply = self._wait(op, timeout_s)
+        self.exchange_us = (time.monotonic_ns() - start_ns) / 1e3
+        self._watch_if_due()
         if "failure" in reply.head:
             raise _reported(reply.head["failure"])
         if reply.head.get("ok") is not True:
@@ -115,12 +120,17 @@ class Child:
             elif self._status_fd in ready:
                 # Dead, though a process it left behind may still hold the channel open.
                 raise self._death(op)
-            now = time.monotonic()
-            if now > deadline:
+            if time.monotonic() > deadline:
                 raise self._too_slow(op, timeout_s)
-            if now - self._watched_at > WATCH_EVERY_S:
-                self._watched_at = now
-                self._watch()
+            if not ready:
+                self._watch_if_due()
+
+    def _watch_if_due(self) -> None:
+        """Not while an answer is on its way: looking takes longer than many an answer, which is timed."""
+        now = time.monotonic()
+        if now - self._watched_at > WATCH_EVERY_S:
+            self._watched_at = now
+            self._watch()
 
     def _watch(self) -> None:
         """Kill a run that takes more memory, or more disk where no quota holds it, than it may."""

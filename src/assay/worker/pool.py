@@ -25,7 +25,8 @@ from assay.worker.handle import Child, Ends
 
 START_TIMEOUT_S = 120.0
 _KEPT_VARIABLES = (
-    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TZ"
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY", "TZ",
 )  # fmt: skip
 _PACKAGE_ROOT = str(Path(assay.__file__).resolve().parent.parent)
 _START = (
@@ -50,6 +51,8 @@ class Pool:
         self._socket: socket.socket | None = None
         self._spares: list[Child] = []
         self._lock = threading.Lock()
+        """Held while the list of spares changes, and never while a child starts."""
+        self._asking = threading.Lock()
         self._starting: threading.Thread | None = None
         self._closed = False
 
@@ -85,8 +88,7 @@ class Pool:
         """Wait until no spare is still starting: its start would disturb what is timed."""
         if self._starting is not None:
             self._starting.join()
-        with self._lock:
-            self._spares = [spare for spare in self._spares if spare.responds(START_TIMEOUT_S)]
+        self._spares = [spare for spare in self._spares if spare.responds(START_TIMEOUT_S)]
 
     def _ready(self, child: Child) -> Child:
         if not child.responds(START_TIMEOUT_S):
@@ -118,6 +120,8 @@ class Pool:
         kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
         if self._device == "cpu":
             kept["TRITON_INTERPRET"] = "1"
+            # Threads that spin while they wait would take the processors from whoever's turn it is.
+            kept.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # Asking NVML instead of the runtime keeps CUDA untouched in the zygote.
         return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
@@ -137,7 +141,7 @@ class Pool:
         return ours
 
     def _fork(self, device: str) -> Child:
-        with self._lock:
+        with self._asking:
             if self._socket is None or self._zygote is None or self._zygote.poll() is not None:
                 self._socket = self._start()
             return self._request(self._socket, self._plan(), device)
