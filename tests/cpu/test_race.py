@@ -140,7 +140,9 @@ def codes(verdict: Verdict) -> list[str]:
 def test_a_passed_verdict_has_a_speed(copied: Verdict) -> None:
     speed = speed_of(copied)
     assert speed.processes >= EAGER.processes_timed == 3
-    assert speed.blocks == speed.processes * Plan.for_bytes(0).blocks
+    eager = next(rung for rung in speed.rungs if rung.name == "eager")
+    assert eager.times is not None
+    assert speed.blocks == speed.processes * Plan.for_size(0, eager.times.device_us).blocks
     assert (speed.opponent, speed.margin, speed.early_out) == ("eager", EAGER.margin, False)
     assert speed.outcome in (FASTER, SLOWER, NO_DIFFERENCE)
     assert speed.ratio.low <= speed.ratio.middle <= speed.ratio.high
@@ -241,15 +243,21 @@ def test_a_baseline_that_fails_is_absent_and_tried_again(folder: Path, one_threa
     assert ladders[0].rungs != ladders[1].rungs, "the second was measured, not remembered"
 
 
-def test_the_number_of_calls_follows_from_the_size_alone() -> None:
-    plans = [Plan.for_bytes(size) for size in (1, 64 << 20, 65 << 20, 1 << 30, 5 << 30)]
-    assert plans[0] == plans[1] and plans[2] == plans[3]
-    assert [plan.blocks for plan in plans] == sorted((plan.blocks for plan in plans), reverse=True)
+@pytest.mark.parametrize("opponent_us", [10.0, 50_000.0])
+def test_larger_problems_are_called_less_often(opponent_us: float) -> None:
+    plans = [
+        Plan.for_size(size_bytes, opponent_us) for size_bytes in (1, 64 << 20, 65 << 20, 1 << 30, 5 << 30)
+    ]
+    calls = [plan.blocks for plan in plans]
+    assert calls == sorted(calls, reverse=True)
 
 
+@pytest.mark.parametrize("opponent_us", [10.0, 50_000.0])
 @pytest.mark.parametrize("size_bytes", [1, 100 << 20, 5 << 30])
-def test_some_call_of_the_first_process_is_always_compared_with_the_oracle(size_bytes: int) -> None:
-    plan = Plan.for_bytes(size_bytes)
-    drawn = [plan.audited(0) for _ in range(50)]
+def test_some_call_of_the_first_process_is_always_compared_with_the_oracle(
+    size_bytes: int, opponent_us: float
+) -> None:
+    plan = Plan.for_size(size_bytes, opponent_us)
+    drawn = [plan.audited(0) for _ in range(100)]
     assert all(calls and calls <= set(range(2 * plan.blocks)) for calls in drawn)
     assert len({frozenset(calls) for calls in drawn}) > 1, "nobody knows which"

@@ -53,15 +53,18 @@ def judge(device: str, uids: set[int]) -> Iterator[Judge]:
 
 @pytest.fixture(autouse=True)
 def judge_survives(judge: Judge, uids: set[int]) -> Iterator[None]:
-    """After each candidate the same judge passes a healthy one, and only its spare child is left."""
+    """After each candidate the same judge passes a healthy one, and only its spare children are left."""
+    judge._shop.pool.settle()
     before = len(os.listdir("/proc/self/fd"))
     yield
     verdict = judge.evaluate(load_problem(PROBLEM), candidate_from_source(HEALTHY, "healthy", ".py"))
     assert verdict.status == "passed", verdict
-    left = processes_of(uids)
-    assert len(left) <= 1, left
+    pool = judge._shop.pool
+    pool.settle()
+    assert processes_of(uids - {spare._plan.uid for spare in pool._spares}) == {}
+    assert len(processes_of(uids)) <= len(pool._spares) <= 2
     assert marks_left() == []
-    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    assert len(os.listdir("/proc/self/fd")) <= before + 8
 
 
 @pytest.mark.parametrize("hostile", candidates_in(CANDIDATES))

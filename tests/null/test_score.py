@@ -200,8 +200,8 @@ def test_a_race_without_a_steady_block_still_has_an_answer() -> None:
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="clocks are compared at the median of samples, the ratio is the median of pairs: a little less than "
-    "every other sample forged moves the second by half of the forgery and the first not at all",
+    reason="clocks are compared at the median of samples, the ratio is the median of pairs: not quite every "
+    "other sample forged moves the second by half of the forgery and the first not at all",
 )
 def test_every_other_sample_forged_is_a_reason() -> None:
     runs = draw_race(Truth(candidate_us=100), 1)

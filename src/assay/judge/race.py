@@ -29,6 +29,7 @@ EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
 LONG_US = 1000.0
 """Kernels this long scatter so little that few calls will do."""
 GRAPHED_BLOCKS = 6
+EVENT_RESOLUTION_US = 0.5
 SYSTEM = random.SystemRandom()
 
 
@@ -47,7 +48,7 @@ class Plan:
     @staticmethod
     def for_size(size_bytes: int, opponent_us: float) -> Plan:
         if size_bytes > 1 << 30:
-            return Plan(blocks=2, warm_up=1, alone=1, audits=0.3)
+            return Plan(blocks=1, warm_up=1, alone=1, audits=0.3)
         if opponent_us > LONG_US:
             return Plan(blocks=4, warm_up=2, alone=1, audits=1)
         if size_bytes > 64 << 20:
@@ -91,6 +92,7 @@ class Race:
         self._stable = stable
         self._problem = problem
         self._candidate = candidate
+        self._margin = least_margin(shop, opponent_us)
         self._plan = Plan.for_size(course.room_bytes, opponent_us)
         self._known_apart: list[float] = []
         self._unknown_apart: list[float] = []
@@ -114,7 +116,7 @@ class Race:
                 break
             enough = index + 1 >= policy.processes_timed
             spent = self.evidence.seconds * (index + 2) / (index + 1) > policy.speed_budget_s
-            if enough and (spent or tight(ratio_interval(logs), policy.margin)):
+            if enough and (spent or tight(ratio_interval(logs), self._margin)):
                 break
         return self.evidence
 
@@ -258,6 +260,13 @@ class Race:
             self.evidence.graphed.clear()
             return False
         return True
+
+
+def least_margin(shop: Workshop, opponent_us: float) -> float:
+    """The policy's margin, or what a clock with ticks of half a microsecond can tell at this time scale."""
+    if shop.device.type != "cuda" or opponent_us <= 0:
+        return shop.policy.margin
+    return max(shop.policy.margin, EVENT_RESOLUTION_US / opponent_us)
 
 
 def _wrong(how: str) -> CandidateFailure:

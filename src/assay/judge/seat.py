@@ -50,16 +50,17 @@ class Seat:
         self._device = device
         self._policy = policy
         self._is_module = is_module
-        self._launch_us: list[float] = []
+        self.launch_us: list[float] = []
+        """How long its calls took to return, by its own account."""
 
     @property
     def cover_us(self) -> int:
         """How long the device must be kept busy for this contestant's launches to go unseen.
 
         By its own account: one that tells too little shows its launches, one that tells too much waits."""
-        if not self._launch_us:
+        if not self.launch_us:
             return LEAST_COVER_US
-        usual = statistics.median(self._launch_us[-RECENT_CALLS:])
+        usual = statistics.median(self.launch_us[-RECENT_CALLS:])
         return int(min(max(COVER_FACTOR * usual, LEAST_COVER_US), MOST_COVER_US))
 
     def construct(self, run: Run) -> str:
@@ -135,7 +136,7 @@ class Seat:
         got = [] if complaint else self._desk.pick_up(facts)
         sample = decode_sample(reply.head.get("sample"))
         if sample is not None:
-            self._launch_us.append(sample.launch_us)
+            self.launch_us.append(sample.launch_us)
         timed = None if sample is None else Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us)
         return Answer(got, facts, tree, complaint, timed, self._findings(run, facts))
 

@@ -23,7 +23,7 @@ from assay.judge.devices import own_pids
 from assay.judge.environment import read_environment
 from assay.judge.ladder import climb, compile_rungs, rung_names
 from assay.judge.prepare import Prepared
-from assay.judge.race import Race
+from assay.judge.race import Race, least_margin
 from assay.judge.stable import Stable
 from assay.judge.workshop import Workshop
 from assay.problems import Problem
@@ -138,7 +138,7 @@ class Speedway:
             runs=evidence.runs,
             rungs=self._rungs,
             opponent=self._stable.name,
-            margin=self._shop.policy.margin,
+            margin=least_margin(self._shop, self._opponent_us()),
             first_call_ms=first_call_ms,
             compile_s=compile_s,
             graphed=evidence.graphed,

@@ -20,6 +20,8 @@ class Stable:
         self._opponent = opponent
         self.caches = caches
         self._children: list[Child] = []
+        self._launch_us: dict[Child, list[float]] = {}
+        """Known from earlier races, so that the first calls of the next are covered as well."""
 
     @property
     def name(self) -> str:
@@ -28,12 +30,15 @@ class Stable:
     def adopt(self, seat: Seat, course: Course) -> None:
         """A process that already runs, taken over from the ladder."""
         self._children.append(seat.child)
+        self._launch_us[seat.child] = seat.launch_us
         self.leave(seat, course)
 
     def seat(self, index: int, course: Course) -> Seat:
         """The index-th process, at this course's desk with this course's weights."""
         if index < len(self._children):
-            seat = course.seat(self._children[index], is_module=self._problem.entry == "ModelNew")
+            child = self._children[index]
+            seat = course.seat(child, is_module=self._problem.entry == "ModelNew")
+            seat.launch_us = self._launch_us[child]
             self._give_state(seat, course)
             return seat
         try:
@@ -56,11 +61,13 @@ class Stable:
             self._give_state(seat, course)
             course.deal()
             course.first_call(seat, policy.baseline_timeout_s)
+            course.ask(seat, "warm")
         except CandidateFailure:
             course.desk.leave(child)
             child.close()
             raise
         self._children.append(child)
+        self._launch_us[child] = seat.launch_us
         return seat
 
     def _give_state(self, seat: Seat, course: Course) -> None:

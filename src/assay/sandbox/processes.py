@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from assay.records.errors import JudgeFault
 
 _PATIENCE_S = 10.0
-_PAUSE_S = 0.005
+_PAUSE_S = 0.002
 
 # Assigned to nobody by systemd's table (UIDS-GIDS), above the ranges of containers and below the sign bit.
 _UID_FIRST = 1_879_048_192
@@ -69,6 +69,18 @@ def kill_all(pid: int, uid: int | None) -> None:
         for other in rest:
             _signal(other, signal.SIGKILL)
         _pause(deadline, rest)
+
+
+def kill_namespace(pid: int) -> None:
+    """End a run whose first process is the first of a pid namespace: the kernel ends all others with it.
+
+    One look at one process, where `kill_all` has to look through all of the machine's. Returns when it can
+    run no more; by then none of the others can, since the first one's end waits for theirs.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    _signal(pid, signal.SIGKILL)
+    while (process := _read(pid)) is not None and process.alive:
+        _pause(deadline, {pid})
 
 
 def proportional_bytes(pid: int, uid: int | None) -> int:

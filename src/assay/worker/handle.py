@@ -19,7 +19,7 @@ from typing import Any
 from assay.records.codec import from_plain
 from assay.records.errors import CandidateFailure, JudgeFault
 from assay.records.layers import Layer
-from assay.sandbox import Plan, kill_all, proportional_bytes, resident_bytes
+from assay.sandbox import Plan, kill_all, kill_namespace, proportional_bytes, resident_bytes
 from assay.worker import protocol
 
 TICK_S = 0.05
@@ -209,7 +209,10 @@ class Child:
             return
         self._dead = True
         self.output_tail()
-        kill_all(self._pid, self._plan.uid)
+        if any(layer.name == "pid_namespace" and layer.active for layer in self.layers):
+            kill_namespace(self._pid)
+        else:
+            kill_all(self._pid, self._plan.uid)
         self._control.close()
         os.close(self._status_fd)
         shutil.rmtree(self._plan.scratch, ignore_errors=True)
