@@ -63,22 +63,34 @@ def test_an_opponent_slowed_throughout_is_noticed(opponent_us: float) -> None:
         assert beside_us == pytest.approx(opponent_us * 1.3, rel=0.05)
 
 
-def test_noise_without_a_shift_is_nobodys_fault() -> None:
-    alarms = 0
-    for seed in range(RACES):
-        generator = random.Random(seed)
-        alarms += opponent_slowed(shaken(generator)) is not None
-    assert alarms <= RACES // 100
+FEW_ALONE = pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="eight samples alone, or four, do not tell their own quartile: noise alone voids honest races",
+)
 
 
-def shaken(generator: random.Random) -> list[ProcessRun]:
-    """The opponent's times within a fifth of 100 us, alone and beside the candidate alike."""
+@pytest.mark.parametrize(
+    ("alone_calls", "blocks"),
+    [
+        pytest.param((12, 12, 12), 16),
+        pytest.param((4, 2, 2), 16, marks=FEW_ALONE),
+        pytest.param((2, 1, 1), 4, marks=FEW_ALONE),
+    ],
+)
+def test_noise_without_a_shift_is_nobodys_fault(alone_calls: tuple[int, ...], blocks: int) -> None:
+    races = [shaken(random.Random(seed), alone_calls, blocks) for seed in range(RACES)]
+    assert sum(opponent_slowed(race) is not None for race in races) <= RACES // 100
+
+
+def shaken(generator: random.Random, alone_calls: tuple[int, ...], blocks: int) -> list[ProcessRun]:
+    """The opponent's times within a fifth of 1 ms, alone and beside the candidate alike."""
     runs = []
-    for _ in range(3):
-        run = ProcessRun(alone_us=[generator.uniform(80, 120) for _ in range(4)])
-        for _ in range(16):
-            own = timed(100)
-            other = timed(generator.uniform(80, 120)), timed(generator.uniform(80, 120))
+    for calls in alone_calls:
+        run = ProcessRun(alone_us=[generator.uniform(800, 1200) for _ in range(calls)])
+        for _ in range(blocks):
+            own = timed(1000)
+            other = timed(generator.uniform(800, 1200)), timed(generator.uniform(800, 1200))
             run.blocks.append(Block((own, own), other))
         runs.append(run)
     return runs

@@ -195,7 +195,8 @@ class Race:
                     answers[True] = self._course.ask(own, "cold", cover_us=self._cover_us, graphed=graphed)
                     self._accept(answers[True])
                 else:
-                    answers[False] = self._ask_opponent(opponent, graphed=graphed)
+                    with own.child.frozen():
+                        answers[False] = self._ask_opponent(opponent, graphed=graphed)
             self._look(answers[True], answers[False], audit=first + half in audited)
             pairs.append((answers[True].time(), answers[False].time()))
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))

@@ -6,6 +6,7 @@ covered: what the answers mean.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -13,6 +14,7 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,6 +204,20 @@ class Child:
         return CandidateFailure(
             "rejected", "forged_message", "sent the judge something other than its answer"
         )
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its threads stand still inside the block; what it has already queued on a device does not."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._dead:
+            with contextlib.suppress(ProcessLookupError):  # its next answer will tell
+                os.kill(self._pid, number)
 
     def kill(self) -> None:
         """End the process and everything it started, then take back its folder."""
