@@ -62,7 +62,7 @@ def _draw(truth: Truth, time_us: float, told: float, generator: random.Random) -
     return timed(spent_us * told, wall_us=truth.overhead_us + spent_us + late_us)
 
 
-def timed(device_us: float, *, wall_us: float = 0.0, sm_mhz: float = 0.0) -> Timed:
+def timed(device_us: float, *, wall_us: float = 0.0, sm_mhz: float = 1980.0) -> Timed:
     return Timed(device_us=device_us, host_us=device_us, sm_mhz=sm_mhz, wall_us=wall_us)
 
 

@@ -190,7 +190,7 @@ FACT = {
 
 def test_output_facts_are_decoded_strictly() -> None:
     (fact,) = messages.decode_list(OutputFact, [FACT])
-    assert fact == OutputFact("Tensor", True, "cpu", (2, 3), "float32", True, None)
+    assert fact == OutputFact("Tensor", True, "cpu", (2, 3), "float32", True)
     assert messages.decode(OutputFact, {**FACT, "aliases": "input 0"}).aliases == "input 0"
 
 

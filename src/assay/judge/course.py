@@ -10,7 +10,7 @@ import torch
 from assay.correctness import Fingerprinter
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
 from assay.judge.devices import is_scarce
-from assay.judge.prepare import Prepared
+from assay.judge.prepare import Prepared, is_full_size
 from assay.judge.run import Answer, Run, carried
 from assay.judge.seat import Seat
 from assay.judge.workshop import Workshop
@@ -28,6 +28,7 @@ class Course:
     def __init__(self, shop: Workshop, prepared: Prepared) -> None:
         self._shop = shop
         self.case = prepared.cases[0]
+        self._others = [case.instance for case in prepared.cases if is_full_size(case.instance.case)]
         self.desk = Desk(shop.device, Fingerprinter(shop.device))
         self.run = Run(self.case, secrets.randbits(31), shop.device, prepared.precision)
         self.room_bytes = capacity_bytes(self.case.calibration.shapes, self.case.calibration.dtypes)
@@ -54,6 +55,16 @@ class Course:
         self.inputs = self.run.instance.make_inputs(secrets.randbits(62), self._shop.device)
         self.desk.clear_mailbox(self.room_bytes)
         self._lay(moved=moved)
+
+    def deal_other(self) -> bool:
+        """The same size with other contents, where the problem takes any: unlike all that is timed."""
+        if not self._others:
+            return False
+        instance = secrets.choice(self._others)
+        self.inputs = instance.make_inputs(secrets.randbits(62), self._shop.device)
+        self.desk.clear_mailbox(self.room_bytes)
+        self._lay(moved=True)
+        return True
 
     def _lay(self, *, moved: bool) -> None:
         tensors: list[torch.Tensor] = []

@@ -28,6 +28,7 @@ from assay.records import Finding, ProblemRecord, UserError
 
 CONTENTS_BYTES = 1 << 31
 LAYOUT_BYTES = 1 << 28
+FULL_SIZE = "full-size-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +109,20 @@ def _at_full_size(nominal: Case, derived: list[Case], size_bytes: int) -> list[C
     cases = []
     uneven = [case.distribution for case in derived if case.distribution in ("mixture", "row_scaled")]
     if uneven and nominal.distribution == "nominal" and size_bytes <= CONTENTS_BYTES:
-        name = f"full-size-{uneven[-1]}"
+        name = f"{FULL_SIZE}{uneven[-1]}"
         cases.append(
             dataclasses.replace(nominal, name=name, distribution=uneven[-1], hidden=True, derived=True)
         )
     layouts = [case.layout for case in derived if case.layout != "given"]
     if layouts and nominal.layout == "given" and size_bytes <= LAYOUT_BYTES:
-        name = f"full-size-{layouts[0]}"
+        name = f"{FULL_SIZE}{layouts[0]}"
         cases.append(dataclasses.replace(nominal, name=name, layout=layouts[0], hidden=True, derived=True))
     return cases
+
+
+def is_full_size(case: Case) -> bool:
+    """Whether it is the size that is scored, with other contents."""
+    return case.derived and case.name.startswith(FULL_SIZE) and case.distribution != "nominal"
 
 
 def _device_bytes(device: torch.device) -> int:

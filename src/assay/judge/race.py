@@ -7,6 +7,7 @@ Sample counts follow from the problem's size alone.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -39,21 +40,24 @@ class Plan:
 
     blocks: int
     """Per process; each is two calls of either contestant."""
-    warm_up: int
+    idle: int
+    warm: int
     alone: int
     """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
     audits: float
     """Calls per process that are compared with the oracle; the first process has one at least."""
+    decoys: int
+    """Calls per process with other contents, somewhere among the timed ones; compared with the oracle."""
 
     @staticmethod
     def for_size(size_bytes: int, opponent_us: float) -> Plan:
         if size_bytes > 1 << 30:
-            return Plan(blocks=1, warm_up=1, alone=1, audits=0.3)
+            return Plan(blocks=1, idle=1, warm=1, alone=1, audits=0.3, decoys=0)
         if opponent_us > LONG_US:
-            return Plan(blocks=4, warm_up=2, alone=1, audits=1)
+            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=1, decoys=1)
         if size_bytes > 64 << 20:
-            return Plan(blocks=8, warm_up=4, alone=2, audits=1)
-        return Plan(blocks=16, warm_up=4, alone=2, audits=3)
+            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=1, decoys=1)
+        return Plan(blocks=16, idle=6, warm=2, alone=2, audits=3, decoys=2)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
@@ -137,7 +141,7 @@ class Race:
             )
             own = self._course.seat(child, is_module=self._candidate.entry == "ModelNew")
             self._give_weights(own, opponent, index)
-            self._warm_up(own, run)
+            self._warm_up(own, opponent, run)
             self._blocks(own, opponent, run, self._plan.audited(index))
             self._ask_facts(own)
             if index == self._shop.policy.processes_timed - 1:
@@ -169,18 +173,34 @@ class Race:
             except CandidateFailure as failure:
                 raise JudgeFault(f"the baseline {self._stable.name} failed: {failure.message}") from failure
 
-    def _warm_up(self, own: Seat, run: ProcessRun) -> None:
-        """Calls that count for latency and warm time; how many there are is not told beforehand."""
-        for k in range(self._plan.warm_up + SYSTEM.randint(0, 1)):
+    def _warm_up(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
+        """Calls for latency and warm time; how many there are is not told beforehand."""
+        for _ in range(self._plan.idle + SYSTEM.randint(0, 1)):
             self._course.deal()
-            answer = self._course.ask(own, "warm" if k % 2 else "idle")
+            answer = self._course.ask(own, "idle")
             self._accept(answer)
-            (run.warm if k % 2 else run.idle).append(answer.time())
+            with own.child.frozen():
+                run.idle.append((answer.time(), self._course.ask(opponent, "idle").time()))
+        for _ in range(self._plan.warm):
+            self._course.deal()
+            answer = self._course.ask(own, "warm")
+            self._accept(answer)
+            run.warm.append(answer.time())
 
     def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
         self._cover_us = max(own.cover_us, opponent.cover_us)
+        decoys = [SYSTEM.randrange(self._plan.blocks) for _ in range(self._plan.decoys)]
         for k in range(self._plan.blocks):
+            for _ in range(decoys.count(k)):
+                self._decoy(own)
             run.blocks.append(self._block(own, opponent, {2 * k, 2 * k + 1} & audited, 2 * k))
+
+    def _decoy(self, own: Seat) -> None:
+        """A call like any timed one, but for its contents: what holds for nominal ones alone does not do."""
+        if self._course.deal_other():
+            answer = self._course.ask(own, "cold", cover_us=self._cover_us)
+            self._accept(answer)
+            self._audit(answer)
 
     def _block(
         self, own: Seat, opponent: Seat, audited: set[int], first: int, *, graphed: bool = False
@@ -225,13 +245,17 @@ class Race:
         if not audit and not suspicious(apart, self._known_apart):
             return
         other.got.clear()
-        report = compare(self._course.run, self._course.inputs, own)
-        if not report.ok:
-            raise _wrong(report.message or f"{report.wrong_elements} of {report.elements} elements")
-        self._known_apart.append(apart)
+        self._audit(own)
+        if math.isfinite(apart):
+            self._known_apart.append(apart)
         if any(suspicious(earlier, self._known_apart) for earlier in self._unknown_apart):
             raise _wrong(f"{max(self._unknown_apart):.3g} away from the baseline's, {apart:.3g} when checked")
         self._unknown_apart.clear()
+
+    def _audit(self, answer: Answer) -> None:
+        report = compare(self._course.run, self._course.inputs, answer)
+        if not report.ok:
+            raise _wrong(report.message or f"{report.wrong_elements} of {report.elements} elements")
 
     def _ask_facts(self, own: Seat) -> None:
         facts = own.child.ask("facts", timeout_s=self._shop.policy.call_timeout_s).head

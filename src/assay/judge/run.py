@@ -101,6 +101,8 @@ def form_complaint(calibration: Calibration, facts: list[OutputFact], tree: Any,
     for k, (fact, (shape, dtype)) in enumerate(zip(facts, wanted, strict=True)):
         if (fact.shape, fact.dtype) != (shape, dtype):
             return f"output {k} is {fact.dtype} {list(fact.shape)}, specified is {dtype} {list(shape)}"
+        if fact.lazy and not (calibration.lazy and calibration.lazy[k]):
+            return f"output {k} is a view whose elements are not all there: return memory that holds each"
     if skeleton(tree) != calibration.structure:
         return "the outputs nest differently from the specification's"
     return "" if all(fact.delivered for fact in facts) else "the outputs were not delivered"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import statistics
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,17 +128,22 @@ class Seat:
         if room > LARGE_ROOM_BYTES:  # asking the driver takes longer than many a call
             leave_room(self._device)
         request = {**head, **self._poison(run)}
-        reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s)
-        wall_us = self.child.exchange_us
+        start_ns = time.monotonic_ns()
+        reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s, watch=False)
         facts = decode_list(OutputFact, reply.head.get("tensors"))
         tree = checked_tree(reply, len(facts))
         complaint = form_complaint(run.calibration, facts, tree, self._device)
         # Only outputs of the specified form are ever looked at.
         got = [] if complaint else self._desk.pick_up(facts)
+        # Only now is it sure that the answer was there: the copy may have had to wait for it.
+        wall_us = (time.monotonic_ns() - start_ns) / 1e3
+        self.child.watch()
         sample = decode_sample(reply.head.get("sample"))
         if sample is not None:
             self.launch_us.append(sample.launch_us)
-        timed = None if sample is None else Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us)
+        timed = None
+        if sample is not None:
+            timed = Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us, sample.launch_us)
         return Answer(got, facts, tree, complaint, timed, self._findings(run, facts))
 
     def _poison(self, run: Run) -> dict[str, Any]:

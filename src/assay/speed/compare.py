@@ -1,6 +1,6 @@
 """From paired samples to a ratio with an interval, and from the interval to a word.
 
-A block's log ratio cancels whatever drifts slowly; its median over a process forgets single disturbances;
+A block's ratio cancels whatever drifts slowly; its median over a process forgets single disturbances;
 processes differ from each other by more than chance within one of them explains (addresses, clocks), so they
 are the unit that is resampled. Three of anything are few for a bootstrap: its interval is widened to
 Student's over the processes' means, which is honest about three.
@@ -20,6 +20,7 @@ from assay.speed.samples import Block
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
+UNKNOWN = math.log(1.5)
 LEAST_US = 1e-3
 """A contestant may claim to have taken no time at all; the other clock deals with that."""
 MARGIN = 0.01
@@ -30,9 +31,12 @@ _NORMAL = 1.96
 
 
 def log_ratio(block: Block) -> float:
-    """Opponent over candidate, for one block."""
-    pairs = zip(block.candidate, block.opponent, strict=True)
-    return 0.5 * sum(math.log(max(b.device_us, LEAST_US) / max(a.device_us, LEAST_US)) for a, b in pairs)
+    """Opponent over candidate, for one block: each by the slower of its two calls.
+
+    A candidate that tells the truth on one call and less on the next gains nothing.
+    """
+    own, other = (max(s.device_us for s in samples) for samples in (block.candidate, block.opponent))
+    return math.log(max(other, LEAST_US) / max(own, LEAST_US))
 
 
 def ratio_interval(processes: Sequence[Sequence[float]], seed: int = 0) -> Interval:
@@ -46,6 +50,8 @@ def ratio_interval(processes: Sequence[Sequence[float]], seed: int = 0) -> Inter
         for _ in range(RESAMPLES)
     )
     low, high = _quantile(draws, (1 - CONFIDENCE) / 2), _quantile(draws, (1 + CONFIDENCE) / 2)
+    if sum(len(group) for group in groups) < 2:  # nothing to resample, so nothing is known about the error
+        low, high = middle - UNKNOWN, middle + UNKNOWN
     if len(centres) > 1:
         spread = _student(len(centres) - 1) * statistics.stdev(centres) / math.sqrt(len(centres))
         low, high = min(low, middle - spread), max(high, middle + spread)

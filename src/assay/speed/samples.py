@@ -12,9 +12,12 @@ class Timed:
     device_us: float
     """By the child's clock."""
     host_us: float
+    """Until it was done, where that was waited for; otherwise until it returned."""
     sm_mhz: float
     wall_us: float
     """By the judge's clock, around the whole exchange."""
+    launch_us: float = 0.0
+    """Until the call returned, by the child's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +37,5 @@ class ProcessRun:
     alone_us: list[float] = field(default_factory=list)
     """The opponent's device times while no candidate lived, before and after."""
     warm: list[Timed] = field(default_factory=list)
-    idle: list[Timed] = field(default_factory=list)
+    idle: list[tuple[Timed, Timed]] = field(default_factory=list)
+    """Candidate and opponent on one input, each with nothing queued before."""

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.records.speed import Conditions, Interval, Roofline, Rung, Speed, Times
+from assay.records.speed import FASTER, NO_DIFFERENCE, Conditions, Interval, Roofline, Rung, Speed, Times
 from assay.records.verdict import Finding
-from assay.speed.clocks import check_clocks
+from assay.speed.clocks import check_clocks, check_latency
 from assay.speed.compare import log_ratio, outcome, ratio_interval
-from assay.speed.disturbance import opponent_slowed, steady_blocks
+from assay.speed.disturbance import alone_ratio, opponent_slowed, steady_blocks
 from assay.speed.samples import Block, ProcessRun
 
 
@@ -50,7 +50,7 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
     clocks = check_clocks(kept, heat.copy_allowance_us)
     speed = Speed(
-        outcome=outcome(ratio, heat.margin),
+        outcome=_outcome(heat, ratio, clocks.device_us),
         ratio=ratio,
         margin=heat.margin,
         opponent=heat.opponent,
@@ -71,6 +71,13 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     return speed, _doubts(speed, heat)
 
 
+def _outcome(heat: Heat, ratio: Interval, candidate_us: float) -> str:
+    """Faster only if it is faster than the opponent alone, too: company may have slowed that down."""
+    word = outcome(ratio, heat.margin)
+    alone = alone_ratio(heat.runs, candidate_us)
+    return NO_DIFFERENCE if word == FASTER and alone is not None and alone < 1 + heat.margin else word
+
+
 def device_us(runs: Sequence[ProcessRun]) -> float:
     """The candidate's cold time as scored."""
     return statistics.median(s.device_us for run in runs for block in run.blocks for s in block.candidate)
@@ -78,7 +85,7 @@ def device_us(runs: Sequence[ProcessRun]) -> float:
 
 def _times(heat: Heat, cold_us: float) -> Times:
     warm = [sample.device_us for run in heat.runs for sample in run.warm]
-    idle = [sample.host_us for run in heat.runs for sample in run.idle[1:]]
+    idle = [sample.host_us for run in heat.runs for sample, _ in run.idle[1:]]
     return Times(
         device_us=cold_us,
         warm_us=statistics.median(warm) if warm else None,
@@ -109,6 +116,13 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
         text = (
             f"its own clock says {clocks.device_us:.1f} us, the judge's {clocks.judge_us:.1f} us "
             f"(within {clocks.error_us:.1f})"
+        )
+        doubts.append(Finding("clocks_disagree", text, True))
+    latency = check_latency(heat.runs, clocks.device_us)
+    if clocks.agrees and latency is not None and not latency.agrees:
+        text = (
+            f"it tells a device time of {latency.device_us:.1f} us; what an idle call takes by the judge's "
+            f"clock leaves {latency.judge_us:.1f} us (within {latency.error_us:.1f})"
         )
         doubts.append(Finding("clocks_disagree", text, True))
     slowed = opponent_slowed(heat.runs)

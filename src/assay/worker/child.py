@@ -36,7 +36,7 @@ from assay.worker.entry import load_entry
 from assay.worker.entry_types import Construction, Entry
 from assay.worker.graphed import GraphedCall
 from assay.worker.inline_builds import InlineBuilds
-from assay.worker.placement import Placement, place_densely
+from assay.worker.placement import Placement, is_lazy, place_densely
 from assay.worker.stopwatch import Stopwatch, make_stopwatch
 
 _M_PERTURB = -6
@@ -355,6 +355,7 @@ class Session:
                     "shape": list(leaf.shape),
                     "dtype": dtype_name(leaf.dtype),
                     "delivered": plain and end <= out.size_bytes,
+                    "lazy": plain and is_lazy(leaf),
                 }
             )
         self._settle()

@@ -51,8 +51,6 @@ class Child:
         self._tail = bytearray()
         self._dead = False
         self._watched_at = 0.0
-        self.exchange_us = 0.0
-        """How long the latest answer took, from the judge's request to its arrival."""
         self.extra_memory_bytes = 0
         """Shared memory the judge itself put into the child's address space."""
         self.layers: tuple[Layer, ...] = ()
@@ -79,8 +77,13 @@ class Child:
         timeout_s: float,
         payload: bytes = b"",
         fds: tuple[int, ...] = (),
+        watch: bool = True,
     ) -> protocol.Message:
-        """One request and its answer; a failure the child reports or suffers is raised."""
+        """One request and its answer; a failure the child reports or suffers is raised.
+
+        Without `watch` its memory is not looked at afterwards: looking takes longer than many an answer that
+        is timed, and is then up to the caller.
+        """
         if self._dead:
             raise JudgeFault(f"asked a dead child to {op}")
         left_s = self.deadline - time.monotonic()
@@ -88,7 +91,6 @@ class Child:
             raise self._too_slow(op, 0.0)
         timeout_s = min(timeout_s, left_s)
         self._control.settimeout(timeout_s)
-        start_ns = time.monotonic_ns()
         try:
             protocol.send(self._control, {"op": op, **(head or {})}, payload, fds)
         except protocol.Closed:
@@ -96,8 +98,8 @@ class Child:
         except TimeoutError:
             raise self._too_slow(op, timeout_s) from None
         reply = self._wait(op, timeout_s)
-        self.exchange_us = (time.monotonic_ns() - start_ns) / 1e3
-        self._watch_if_due()
+        if watch:
+            self.watch()
         if "failure" in reply.head:
             raise _reported(reply.head["failure"])
         if reply.head.get("ok") is not True:
@@ -125,10 +127,10 @@ class Child:
             if time.monotonic() > deadline:
                 raise self._too_slow(op, timeout_s)
             if not ready:
-                self._watch_if_due()
+                self.watch()
 
-    def _watch_if_due(self) -> None:
-        """Not while an answer is on its way: looking takes longer than many an answer, which is timed."""
+    def watch(self) -> None:
+        """Look at what it uses, if it is time to."""
         now = time.monotonic()
         if now - self._watched_at > WATCH_EVERY_S:
             self._watched_at = now

@@ -26,6 +26,8 @@ class OutputFact:
     shape: tuple[int, ...]
     dtype: str
     delivered: bool
+    lazy: bool = False
+    """Elements share memory (an expanded view) or are yet to be conjugated: copying it out does the work."""
     aliases: str | None = None
 
 

@@ -70,3 +70,10 @@ def place(tensors: Sequence[torch.Tensor], layout: str, start_bytes: int = 0) ->
 def place_densely(forms: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[list[Placement], int]:
     """Places for tensors of these forms in row-major order, as answers lie in the mailbox."""
     return place([torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in forms], "given")
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether copying the tensor does work that whoever made it left undone."""
+    # Unbound: an instance may carry methods of its own under these names.
+    lengths = zip(tensor.shape, torch.Tensor.stride(tensor), strict=True)
+    return any(n > 1 and s == 0 for n, s in lengths) or torch.is_conj(tensor) or torch.is_neg(tensor)

@@ -47,7 +47,7 @@ class HostStopwatch:
 
     def read(self) -> dict[str, float]:
         spent_us = (self._end_ns - self._start_ns) / 1e3
-        return {"device_us": spent_us, "launch_us": spent_us, "host_us": spent_us, "sm_mhz": 0.0}
+        return {"device_us": spent_us, "launch_us": 0.0, "host_us": spent_us, "sm_mhz": 0.0}
 
 
 class CudaStopwatch:
