@@ -107,8 +107,10 @@ class Judge:
         timing = self.policy.speed and not (
             self.device.type == "cpu" and candidate.language in ("triton", "gluon")
         )
-        # Those of the next verdict as well: they start while this one checks, not while it times.
-        self._shop.pool.warm(2 * (1 + self.policy.processes_timed) if timing else 2)
+        # Those of the next verdict as well: they start while this one checks, not while it times. On a CPU
+        # they start in no time, and would take its cores from the check.
+        needed = 1 + self.policy.processes_timed if timing and self.device.type == "cuda" else 1
+        self._shop.pool.warm(2 * needed)
         if timing and problem.digest not in self._speedways:
             self._shop.trusted.warm(1)
         seconds: dict[str, float] = {}
