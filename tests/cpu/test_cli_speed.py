@@ -326,7 +326,9 @@ def test_no_difference_is_not_sold_as_one() -> None:
 
 def shown_ladder(rungs: tuple[Rung, ...], opponent: str, roofline: Roofline | None) -> list[str]:
     where = Environment("0", "3", "2", None, None, None, "cuda:0", "NVIDIA H200", "6")
-    ladder = Ladder("sum", "d" * 64, {"rows": 4096}, rungs, opponent, roofline, CONDITIONS, {}, where, 61.0)
+    took, when = 61.0, "2026-01-01T00:00:00+00:00"
+    sizes = {"rows": 4096}
+    ladder = Ladder("sum", "d" * 64, sizes, rungs, opponent, roofline, CONDITIONS, {}, where, took, when)
     console = Console(file=io.StringIO(), width=WIDTH, force_terminal=False)
     show_ladder(console, ladder, Path("r.json"))
     assert isinstance(console.file, io.StringIO)
