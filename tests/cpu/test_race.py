@@ -226,6 +226,19 @@ def test_another_judge_finds_the_ladder_on_disk(judge: Judge, folder: Path) -> N
         assert stranger.bench(problem).rungs != first.rungs
 
 
+def test_a_ladder_on_disk_that_cannot_be_read_is_measured_again(
+    judge: Judge, folder: Path, one_thread_each: None
+) -> None:
+    problem = load_problem(folder / "linear.py")
+    judge.bench(problem)
+    older_form = '{"opponent": "eager", "seconds": 1.0, "rungs": []}'
+    for kept in ("not JSON", older_form):
+        for record in (folder / "cache").glob("ladders/*/record.json"):
+            record.write_text(kept)
+        with Judge("cpu", EAGER, folder / "cache") as second:
+            assert second.bench(problem).rungs[0].times is not None
+
+
 def test_a_baseline_that_fails_is_absent_and_tried_again(folder: Path, one_thread_each: None) -> None:
     problem = load_problem(folder / "untraceable.py")
     policy = Policy(rungs=("eager", "aot-inductor"), derive_hidden=False)

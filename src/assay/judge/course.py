@@ -12,14 +12,13 @@ from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
 from assay.judge.devices import is_scarce
 from assay.judge.prepare import Prepared, is_full_size
 from assay.judge.run import Answer, Run, carried
-from assay.judge.seat import Seat
+from assay.judge.seat import FLUSHED_CACHES, Seat
 from assay.judge.workshop import Workshop
 from assay.worker import Child
 from assay.worker.messages import Sample
 
 LARGE_BYTES = 1 << 30
 ROTATED_CACHES = 5
-FLUSHED_CACHES = 4
 
 
 class Course:

@@ -37,7 +37,6 @@ from assay.records import (
     UserError,
     Verdict,
     to_json,
-    to_plain,
 )
 from assay.sandbox import Limits
 from assay.worker import Pool
@@ -138,7 +137,7 @@ class Judge:
         found = self_test(self._shop, comparisons, on_progress)
         path = calibration_path(self._shop.cache, self.device)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_json({"summary": found.summary(), "found": to_plain(found)}, indent=1))
+        path.write_text(to_json(found, indent=1))
         return found
 
     def build_ahead(self, problem: Problem, candidate: Candidate) -> None:

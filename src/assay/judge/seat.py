@@ -24,6 +24,8 @@ LEAST_COVER_US, MOST_COVER_US = 50, 2000
 COVER_FACTOR = 2.0
 RECENT_CALLS = 8
 LARGE_ROOM_BYTES = 1 << 28
+FLUSHED_CACHES = 4
+"""A flush walks over so many times the L2 cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,12 @@ from assay.records import (
     Ladder,
     Roofline,
     Rung,
+    SelfTest,
     Speed,
     UserError,
     digest,
     from_plain,
     to_json,
-    to_plain,
 )
 from assay.speed.ceilings import Ceilings, load_ceilings
 from assay.speed.cost import Work, count_work
@@ -47,7 +48,17 @@ from assay.speed.opponents import make_opponent
 from assay.speed.roofline import place_under_roof
 from assay.speed.score import Heat, device_us, score
 
-CACHES = ".caches"
+CACHES, RECORD = ".caches", "record.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A ladder as it lies on disk."""
+
+    opponent: str
+    seconds: float
+    measured_at: str
+    rungs: tuple[Rung, ...]
 
 
 class Speedway:
@@ -203,8 +214,10 @@ class Speedway:
         path = calibration_path(self._shop.cache, self._shop.device)
         if not path.exists():
             return None
-        kept: dict[str, Any] = json.loads(path.read_text())["summary"]
-        return kept
+        try:
+            return from_plain(SelfTest, json.loads(path.read_text()), "calibration").summary()
+        except (ValueError, UserError):
+            return None  # another version's: it has to be done again
 
     def _place(self) -> Path:
         case = self._prepared.cases[0].instance.case
@@ -238,14 +251,8 @@ class Speedway:
 
     def _remember(self) -> None:
         opponent = self._stable.name if self._stable is not None else ""
-        rungs = [to_plain(rung) for rung in self._rungs]
-        record = {
-            "opponent": opponent,
-            "seconds": self._seconds,
-            "measured_at": self._measured_at,
-            "rungs": rungs,
-        }
-        self._write("record.json", json.dumps(record).encode())
+        kept = _Kept(opponent, self._seconds, self._measured_at, self._rungs)
+        self._write(RECORD, to_json(kept).encode())
 
     def _write(self, name: str, data: bytes) -> None:
         """Whole or not at all."""
@@ -256,14 +263,14 @@ class Speedway:
         os.replace(temporary, place / name)
 
     def _recall(self) -> bool:
-        place = self._place()
-        if not (place / "record.json").exists():
+        """Take over what an earlier judge found; a file that cannot be read is as good as none."""
+        try:
+            kept = from_plain(_Kept, json.loads((self._place() / RECORD).read_text()), "ladder")
+        except (FileNotFoundError, ValueError, UserError):
             return False
-        record = json.loads((place / "record.json").read_text())
-        self._rungs = tuple(from_plain(Rung, plain, "rung") for plain in record["rungs"])
-        self._seconds, self._measured_at = record["seconds"], record["measured_at"]
-        if record["opponent"]:
-            opponent = make_opponent(self._problem, record["opponent"])
+        self._rungs, self._seconds, self._measured_at = kept.rungs, kept.seconds, kept.measured_at
+        if kept.opponent:
+            opponent = make_opponent(self._problem, kept.opponent)
             caches = self._kept_caches().get(opponent.name, b"")
             self._stable = Stable(self._shop, self._problem, opponent, caches)
         return True

@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 
 from assay.build import Toolchain, compile_cubin
-from assay.judge.seat import Watch
+from assay.judge.seat import FLUSHED_CACHES, Watch
 from assay.records import JudgeFault
-
-FLUSHED_CACHES = 4
-HOST_FLUSH_BYTES = 64 << 20
+from assay.worker.stopwatch import HOST_FLUSH_BYTES
 
 # One thread spins for so many nanoseconds and tells how often its multiprocessor's clock ticked meanwhile.
 _COVER = """

@@ -36,15 +36,8 @@ LAUNCH_FACTOR, LEAST_LAUNCH_US = 3.0, 100.0
 IDLE_SHARE, HOST_IDLE_SHARE, IDLE_LEAST_US = 0.1, 0.35, 25.0
 
 
-def check_clocks(
-    processes: Sequence[Sequence[Block]], copy_allowance_us: float = 0.0, seed: int = 0
-) -> ClockCheck:
-    """The candidate's time by both clocks, over the blocks of each process of a race.
-
-    Args:
-        copy_allowance_us: what fetching the candidate's outputs may cost more than the opponent's, where
-            they lie in memory in another order.
-    """
+def check_clocks(processes: Sequence[Sequence[Block]], seed: int = 0) -> ClockCheck:
+    """The candidate's time by both clocks, over the blocks of each process of a race."""
     own = [[sample for block in blocks for sample in block.candidate] for blocks in processes]
     other = [[sample for block in blocks for sample in block.opponent] for blocks in processes]
     reported = statistics.median(sample.device_us for samples in own for sample in samples)
@@ -52,7 +45,7 @@ def check_clocks(
     share, quartiles = (HOST_SHARE, HOST_QUARTILES) if _on_host(other) else (SHARE, QUARTILES)
     for quartile in quartiles:
         excess, error = _leftover(own, other, _around_device, quartile, seed)
-        error += LEAST_US + share * max(reported, reported + excess) + copy_allowance_us
+        error += LEAST_US + share * max(reported, reported + excess)
         checks.append(ClockCheck(device_us=reported, judge_us=reported + excess, error_us=error))
     return max(checks, key=lambda check: check.judge_us - check.error_us)
 

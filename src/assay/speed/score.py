@@ -37,7 +37,6 @@ class Heat:
     conditions: Conditions
     precision: Mapping[str, Any]
     calibration: Mapping[str, Any] | None
-    copy_allowance_us: float = 0.0
 
 
 def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Finding]]:
@@ -48,7 +47,7 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
         kept, dropped = [list(run.blocks) for run in heat.runs], 0
     blocks = [block for group in kept for block in group]
     ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
-    clocks = check_clocks(kept, heat.copy_allowance_us)
+    clocks = check_clocks(kept)
     speed = Speed(
         outcome=_outcome(heat, ratio, clocks.device_us),
         ratio=ratio,
