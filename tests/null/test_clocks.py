@@ -9,8 +9,8 @@ import pytest
 from synthetic_races import Truth, draw_race, pair, timed
 
 from assay.records.speed import ClockCheck
-from assay.speed.clocks import check_clocks
-from assay.speed.samples import Block
+from assay.speed.clocks import check_bursts, check_clocks
+from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 
 RACES = 40
 
@@ -101,3 +101,44 @@ def dawdling(seed: int) -> list[Block]:
             other.append(timed(200, wall_us=500 + abs(generator.gauss(0, 3))))
         blocks.append(Block((own[0], own[1]), (other[0], other[1])))
     return blocks
+
+
+def bursts(candidate_us: float, *, jitter_us: float = 2.0, launch_us: float = 20.0) -> list[ProcessRun]:
+    """Three processes whose single calls tell nothing, and two bursts each that do."""
+    generator = random.Random(3)
+    runs = []
+    for _ in range(3):
+        sample = Timed(10.0, launch_us, 1980.0, 400.0, launch_us)
+        run = ProcessRun(blocks=[Block((sample, sample), (timed(100.0), timed(100.0)))])
+        for _ in range(2):
+            shaken = [200.0 + generator.uniform(0, jitter_us) for _ in range(2)]
+            run.bursts.append(BurstPair(candidate_us + shaken[0], 100.0 + shaken[1], 60.0, 150.0))
+        runs.append(run)
+    return runs
+
+
+def test_many_calls_in_one_exchange_allow_what_they_take() -> None:
+    found = check_bursts(bursts(80.0), 80.0, 100.0)
+    assert found is not None and found.agrees
+    assert abs(found.judge_us - 80.0) < found.error_us < 15.0
+
+
+def test_many_calls_in_one_exchange_contradict_a_forged_time() -> None:
+    found = check_bursts(bursts(100.0), 5.0, 100.0)
+    assert found is not None and not found.agrees
+
+
+def test_a_burst_over_warm_caches_may_be_faster_than_cold_calls() -> None:
+    found = check_bursts(bursts(60.0), 100.0, 60.0)
+    assert found is not None and found.agrees
+
+
+def test_a_call_that_waits_for_the_device_cannot_hide_its_launches_in_a_burst() -> None:
+    waiting = check_bursts(bursts(150.0, launch_us=149.0), 100.0, 100.0)
+    assert waiting is not None and waiting.agrees
+    quick = check_bursts(bursts(150.0), 100.0, 100.0)
+    assert quick is not None and not quick.agrees
+
+
+def test_without_bursts_there_is_nothing_to_check() -> None:
+    assert check_bursts(draw_race(Truth(), 1), 100.0, 100.0) is None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from assay.correctness import Fingerprinter, Report, touched
-from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
+from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes, unpacked
 from assay.judge.policy import Policy
 from assay.judge.prepare import PreparedCase
 from assay.judge.run import Run, carried, compare
@@ -94,7 +94,8 @@ class CaseRunner:
             kept += hold
             if not report.ok:
                 break
-        findings += self._read_again(kept, case.instance.case.name)
+        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        findings += self._read_again(kept, case.instance.case.name, room)
         if run.unmatched and not case.instance.case.derived:  # odd sizes may make constants of anything
             text = f"has no parameters called {', '.join(sorted(run.unmatched))}, which start as constants"
             hint = "Name parameters as the specification does, so that they can be given other values."
@@ -144,12 +145,13 @@ class CaseRunner:
             findings.append(Finding("nondeterministic", text, fatal, run.instance.case.name))
         return findings
 
-    def _read_again(self, kept: list[_Kept], case: str) -> list[Finding]:
+    def _read_again(self, kept: list[_Kept], case: str, room_bytes: int) -> list[Finding]:
         """Everything has ended by now: kept outputs must still be what they were."""
         for index, before in enumerate(kept):
             self._desk.clear_mailbox(0)
             self._child.ask("held", {"index": index}, timeout_s=self._policy.call_timeout_s)
-            now = self._desk.fingerprints(self._desk.pick_up(before.facts))
+            taken = self._desk.take(room_bytes)
+            now = self._desk.fingerprints(unpacked(taken, before.facts))
             if now != before.fingerprints:
                 text = "an output changed after it was returned: a late write or a shared buffer"
                 return [Finding("late_write", text, True, case)]

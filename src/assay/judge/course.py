@@ -11,7 +11,7 @@ from assay.correctness import Fingerprinter
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
 from assay.judge.devices import is_scarce
 from assay.judge.prepare import Prepared, is_full_size
-from assay.judge.run import Answer, Run, carried
+from assay.judge.run import Answer, Burst, Run, carried
 from assay.judge.seat import FLUSHED_CACHES, Seat
 from assay.judge.workshop import Workshop
 from assay.worker import Child
@@ -19,6 +19,9 @@ from assay.worker.messages import Sample
 
 LARGE_BYTES = 1 << 30
 ROTATED_CACHES = 5
+BURST_BYTES = 1 << 28
+MOST_BURST_CALLS = 24
+MOST_BURST_US = 20e3
 
 
 class Course:
@@ -33,6 +36,8 @@ class Course:
         self.room_bytes = capacity_bytes(self.case.calibration.shapes, self.case.calibration.dtypes)
         self.inputs: list[Any] = []
         self._head: dict[str, Any] = {}
+        self._burst: list[list[Any]] = []
+        self._calls: list[dict[str, Any]] = []
         # Small problems move through more memory than the cache holds; large ones do so by themselves.
         cache_bytes = shop.watch.flush_bytes // FLUSHED_CACHES
         self._spread_bytes = ROTATED_CACHES * cache_bytes if shop.watch.cover else 0
@@ -71,6 +76,42 @@ class Course:
         spread = max(self._spread_bytes, NEARBY_BYTES) if moved else 0
         places = self.desk.lay(tensors, self.case.instance.case.layout, within_bytes=spread)
         self._head = {"inputs": tree, "tensors": places, "grad": "no_grad", "hold": False}
+
+    def burst_calls(self, each_us: float) -> int:
+        """How many calls of this problem one exchange can hold; fewer than two would tell nothing new."""
+        tensors: list[torch.Tensor] = []
+        carried(self.inputs, tensors, "get_inputs()")
+        each_bytes = self.room_bytes + sum(t.numel() * t.element_size() for t in tensors)
+        return int(min(MOST_BURST_CALLS, BURST_BYTES // max(each_bytes, 1), MOST_BURST_US // each_us))
+
+    def deal_burst(self, calls: int) -> None:
+        """So many fresh inputs on the desk, side by side."""
+        instance, device = self.run.instance, self._shop.device
+        self._burst = [instance.make_inputs(secrets.randbits(62), device) for _ in range(calls)]
+        self.desk.clear_mailbox(calls * self.room_bytes)  # it may grow: both contestants have to see that
+        self._lay_burst()
+
+    def _lay_burst(self) -> None:
+        tensors: list[torch.Tensor] = []
+        self._calls = []
+        for inputs in self._burst:
+            first = len(tensors)
+            tree = carried(inputs, own := [], "get_inputs()")
+            tensors += own
+            self._calls.append({"inputs": tree, "tensors": slice(first, len(tensors))})
+        places = self.desk.lay(tensors, self.case.instance.case.layout)
+        for call in self._calls:
+            call["tensors"] = places[call["tensors"]]
+
+    def ask_burst(self, seat: Seat, cover_us: int) -> Burst:
+        """All calls that were dealt, in one exchange."""
+        if self.run.lends_inputs:
+            self._lay_burst()
+        return seat.burst(self.run, self._calls, cover_us)
+
+    def turn_to(self, call: int) -> None:
+        """What is compared next answers this call of the burst."""
+        self.inputs = self._burst[call]
 
     def ask(self, seat: Seat, mode: str, *, cover_us: int | None = None, graphed: bool = False) -> Answer:
         """One call on the input that was dealt; contestants that are compared get the same cover."""

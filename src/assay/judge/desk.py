@@ -96,15 +96,12 @@ class Desk:
         words.fill_(secrets.randbits(62))
         self._settle()
 
-    def pick_up(self, facts: list[OutputFact]) -> list[torch.Tensor]:
-        """The judge's own copy of what lies in the mailbox now, shaped as the child says."""
-        arena = self._arenas["out"]
-        placements, end = _mailbox([(fact.shape, fact.dtype) for fact in facts])
-        if end > arena.size_bytes:
-            raise CandidateFailure("rejected", "forged_message", "claims to have delivered more than fits")
-        copies = [self._on_device(p.view(arena.bytes)).clone() for p in placements]
+    def take(self, size_bytes: int) -> torch.Tensor:
+        """The judge's own copy of what lies in the mailbox now."""
+        taken = torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
+        taken.copy_(self._arenas["out"].bytes[:size_bytes])
         self._settle()
-        return copies
+        return taken
 
     def fingerprints(self, tensors: list[torch.Tensor]) -> list[int]:
         return [self._fingerprinter.of(t.reshape(-1).view(torch.uint8)) for t in tensors]
@@ -140,6 +137,14 @@ class Desk:
 
 def _stored_shape(placement: Placement) -> tuple[int, ...]:
     return tuple(1 if s == 0 else n for n, s in zip(placement.shape, placement.strides, strict=True))
+
+
+def unpacked(taken: torch.Tensor, facts: list[OutputFact]) -> list[torch.Tensor]:
+    """Views over what was taken from the mailbox, shaped as the child says."""
+    placements, end = _mailbox([(fact.shape, fact.dtype) for fact in facts])
+    if end > taken.numel():
+        raise CandidateFailure("rejected", "forged_message", "claims to have delivered more than fits")
+    return [placement.view(taken) for placement in placements]
 
 
 def capacity_bytes(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> int:

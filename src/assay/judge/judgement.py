@@ -11,6 +11,7 @@ from assay.candidates import Candidate
 from assay.judge.cases import CaseEvidence, CaseRunner
 from assay.judge.decide import Evidence
 from assay.judge.desk import capacity_bytes
+from assay.judge.devices import is_scarce
 from assay.judge.environment import read_environment
 from assay.judge.prepare import Prepared, PreparedCase, unseen
 from assay.judge.race import l2_finding, patched_finding
@@ -131,9 +132,10 @@ class Judgement:
         try:
             self._run(child, built)
         finally:
+            scarce = is_scarce(self._shop.device)
             child.kill()
             self._tail = child.output_tail()
-            child.close()
+            child.close(wait=scarce)
 
     def _run(self, child: Child, built: bytes) -> None:
         self._limit_s = self._policy.load_timeout_s

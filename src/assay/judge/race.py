@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from assay.candidates import Candidate
 from assay.correctness.screen import distance, suspicious
 from assay.judge.course import Course
-from assay.judge.run import Answer, compare
+from assay.judge.devices import is_scarce
+from assay.judge.run import Answer, Burst, compare
 from assay.judge.seat import Seat
 from assay.judge.stable import Stable
 from assay.judge.workshop import Workshop
 from assay.problems import Problem
 from assay.records import CandidateFailure, Finding, JudgeFault
 from assay.speed.compare import log_ratio, ratio_interval, tight
-from assay.speed.samples import Block, ProcessRun, Timed
+from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
@@ -30,6 +31,9 @@ EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
 LONG_US = 1000.0
 """Kernels this long scatter so little that few calls will do."""
 GRAPHED_BLOCKS = 6
+BURSTS = 2
+BURST_HOST_US = 100
+"""What handing out the answers costs the host per call of a burst, beside launching."""
 EVENT_RESOLUTION_US = 0.5
 SYSTEM = random.SystemRandom()
 
@@ -46,7 +50,7 @@ class Plan:
     """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
     audits: float
     """Calls per process that are compared with the oracle; the first process has one at least."""
-    decoys: int
+    decoys: float
     """Calls per process with other contents, somewhere among the timed ones; compared with the oracle."""
 
     @staticmethod
@@ -56,14 +60,23 @@ class Plan:
         if opponent_us > LONG_US:
             return Plan(blocks=4, idle=3, warm=1, alone=2, audits=1, decoys=1)
         if size_bytes > 64 << 20:
-            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=1, decoys=1)
+            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, decoys=0.4)
         return Plan(blocks=16, idle=6, warm=2, alone=2, audits=3, decoys=2)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
-        whole = int(self.audits) + (SYSTEM.random() < self.audits % 1)
-        count = max(whole, 1) if process == 0 else whole
+        count = _drawn(self.audits)
+        count = max(count, 1) if process == 0 else count
         return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))
+
+    def decoy_blocks(self) -> list[int]:
+        """Before which blocks of a process a call with other contents comes."""
+        return [SYSTEM.randrange(self.blocks) for _ in range(_drawn(self.decoys))]
+
+
+def _drawn(average: float) -> int:
+    """A whole number with this average."""
+    return int(average) + (SYSTEM.random() < average % 1)
 
 
 @dataclass(slots=True)
@@ -96,6 +109,7 @@ class Race:
         self._stable = stable
         self._problem = problem
         self._candidate = candidate
+        self._opponent_us = opponent_us
         self._margin = least_margin(shop, opponent_us)
         self._plan = Plan.for_size(course.room_bytes, opponent_us)
         self._known_apart: list[float] = []
@@ -143,12 +157,13 @@ class Race:
             self._give_weights(own, opponent, index)
             self._warm_up(own, opponent, run)
             self._blocks(own, opponent, run, self._plan.audited(index))
+            self._bursts(own, opponent, run)
             self._ask_facts(own)
             if index == self._shop.policy.processes_timed - 1:
                 usable = self._graphed(own, opponent)
         finally:
             self._course.desk.leave(child)
-            child.close()
+            child.close(wait=is_scarce(self._shop.device))
             if not usable:
                 self._course.desk.leave(opponent.child)
                 self._stable.drop(opponent)
@@ -189,7 +204,7 @@ class Race:
 
     def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
         self._cover_us = max(own.cover_us, opponent.cover_us)
-        decoys = [SYSTEM.randrange(self._plan.blocks) for _ in range(self._plan.decoys)]
+        decoys = self._plan.decoy_blocks()
         for k in range(self._plan.blocks):
             for _ in range(decoys.count(k)):
                 self._decoy(own)
@@ -220,6 +235,29 @@ class Race:
             self._look(answers[True], answers[False], audit=first + half in audited)
             pairs.append((answers[True].time(), answers[False].time()))
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
+
+    def _bursts(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
+        """Many calls in one exchange: what they take together, no account of single calls can hide."""
+        cover_us = max(own.cover_us, opponent.cover_us) + BURST_HOST_US
+        calls = self._course.burst_calls(max(self._opponent_us, cover_us))
+        if calls < 2 or self._opponent_us > LONG_US:
+            return
+        for counts in (False, *[True] * BURSTS):  # the first makes room
+            self._course.deal_burst(calls)
+            bursts: dict[bool, Burst] = {}
+            for is_own in SYSTEM.sample((True, False), 2):
+                if is_own:
+                    bursts[True] = self._course.ask_burst(own, calls * cover_us)
+                else:
+                    with own.child.frozen():
+                        bursts[False] = self._course.ask_burst(opponent, calls * cover_us)
+            for k, (answer, other) in enumerate(zip(bursts[True].answers, bursts[False].answers, strict=True)):
+                self._course.turn_to(k)
+                self._accept(answer)
+                self._look(answer, other, audit=False)
+            if counts:
+                walls = (bursts[True].wall_us, bursts[False].wall_us)
+                run.bursts.append(BurstPair(*walls, bursts[False].launch_us, cover_us))
 
     def _ask_opponent(self, opponent: Seat, *, graphed: bool) -> Answer:
         try:

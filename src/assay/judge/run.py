@@ -15,7 +15,6 @@ from assay.problems.values import NotCarried, flatten, skeleton, tensor_order, u
 from assay.records import CandidateFailure, Finding, JudgeFault, UserError
 from assay.speed.samples import Timed
 from assay.worker.messages import OutputFact
-from assay.worker.protocol import Message
 
 
 class Run:
@@ -44,13 +43,24 @@ class Answer:
     tree: Any
     complaint: str
     """What is wrong with its form; then nothing was looked at."""
-    timed: Timed | None
+    timed: Timed | None = None
     findings: list[Finding] = field(default_factory=list)
 
     def time(self) -> Timed:
         if self.timed is None:
             raise JudgeFault("a call without a time")
         return self.timed
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Many calls in one exchange."""
+
+    answers: list[Answer]
+    wall_us: float
+    """Per call, by the judge's clock."""
+    launch_us: float
+    """Per call, until all were launched, by the child's account."""
 
 
 def compare(run: Run, inputs: list[Any], answer: Answer) -> Report:
@@ -76,9 +86,8 @@ def carried(value: Any, tensors: list[torch.Tensor], what: str) -> Any:
         raise UserError(f"{what} returns {refused}, which cannot be handed to a candidate") from refused
 
 
-def checked_tree(reply: Message, tensor_count: int) -> Any:
+def checked_tree(tree: Any, tensor_count: int) -> Any:
     """The answer's structure, made sure that it can be put together again."""
-    tree = reply.head.get("outputs")
     try:
         unflatten(tree, [torch.empty(0)] * tensor_count)
     except NotCarried as refused:

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from assay.correctness import perturbed
-from assay.judge.desk import SETUP_TIMEOUT_S, Desk, capacity_bytes
+from assay.judge.desk import SETUP_TIMEOUT_S, Desk, capacity_bytes, unpacked
 from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
-from assay.judge.run import Answer, Run, carried, checked_tree, form_complaint
+from assay.judge.run import Answer, Burst, Run, carried, checked_tree, form_complaint
 from assay.records import Finding, JudgeFault
 from assay.speed.samples import Timed
 from assay.worker import Child
-from assay.worker.messages import OutputFact, Sample, decode_list, decode_names, decode_sample
+from assay.worker.messages import OutputFact, Sample, decode_burst, decode_list, decode_names, decode_sample
 
 LEAST_COVER_US, MOST_COVER_US = 50, 2000
 COVER_FACTOR = 2.0
@@ -117,36 +117,64 @@ class Seat:
 
     def first_call(self, run: Run, head: dict[str, Any], timeout_s: float) -> Sample:
         """A call for the sake of what it compiles; its answer is not looked at."""
-        reply = self.child.ask("call", {**head, **self._poison(run)}, timeout_s=timeout_s)
-        sample = decode_sample(reply.head.get("sample"))
+        self.child.ask("call", {**head, **self._poison(run)}, timeout_s=timeout_s)
+        sample = self._sample()
         if sample is None:
             raise JudgeFault("a call without a time")
         return sample
 
     def answer(self, run: Run, head: dict[str, Any]) -> Answer:
         """Release the input, take the answer off the desk, look at what was done to the input."""
-        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
-        self._desk.clear_mailbox(room)
-        if room > LARGE_ROOM_BYTES:  # asking the driver takes longer than many a call
-            leave_room(self._device)
+        room = self._clear(run, 1)
         request = {**head, **self._poison(run)}
         start_ns = time.monotonic_ns()
         reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s, watch=False)
-        facts = decode_list(OutputFact, reply.head.get("tensors"))
-        tree = checked_tree(reply, len(facts))
-        complaint = form_complaint(run.calibration, facts, tree, self._device)
-        # Only outputs of the specified form are ever looked at.
-        got = [] if complaint else self._desk.pick_up(facts)
+        taken = self._desk.take(room)
         # Only now is it sure that the answer was there: the copy may have had to wait for it.
         wall_us = (time.monotonic_ns() - start_ns) / 1e3
         self.child.watch()
-        sample = decode_sample(reply.head.get("sample"))
+        answer = self._read(run, reply.head, taken)
+        sample = self._sample()
         if sample is not None:
             self.launch_us.append(sample.launch_us)
-        timed = None
-        if sample is not None:
-            timed = Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us, sample.launch_us)
-        return Answer(got, facts, tree, complaint, timed, self._findings(run, facts))
+            answer.timed = Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us, sample.launch_us)
+        answer.findings = self._findings(run, answer.facts)
+        return answer
+
+    def burst(self, run: Run, calls: list[dict[str, Any]], cover_us: int) -> Burst:
+        """Many calls in one exchange, by the judge's clock alone."""
+        room = self._clear(run, len(calls)) // len(calls)
+        request = {"calls": calls, "cover_us": cover_us, "room_bytes": room}
+        start_ns = time.monotonic_ns()
+        reply = self.child.ask("burst", request, timeout_s=self._policy.call_timeout_s, watch=False)
+        taken = self._desk.take(room * len(calls))
+        wall_us = (time.monotonic_ns() - start_ns) / 1e3
+        self.child.watch()
+        parts, launch_us = decode_burst(reply.head, len(calls))
+        answers = [
+            self._read(run, part, taken[k * room : (k + 1) * room]) for k, part in enumerate(parts)
+        ]
+        answers[0].findings = self._findings(run, [fact for answer in answers for fact in answer.facts])
+        return Burst(answers, wall_us / len(calls), launch_us / len(calls))
+
+    def _clear(self, run: Run, calls: int) -> int:
+        """Room for the answers of so many calls, with nothing in it that could be taken for one."""
+        room = calls * capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        self._desk.clear_mailbox(room)
+        if room > LARGE_ROOM_BYTES:  # asking the driver takes longer than many a call
+            leave_room(self._device)
+        return room
+
+    def _read(self, run: Run, told: dict[str, Any], taken: torch.Tensor) -> Answer:
+        """An answer from what the child tells of it and what was taken; only the right form is looked at."""
+        facts = decode_list(OutputFact, told.get("tensors"))
+        tree = checked_tree(told.get("outputs"), len(facts))
+        complaint = form_complaint(run.calibration, facts, tree, self._device)
+        return Answer([] if complaint else unpacked(taken, facts), facts, tree, complaint)
+
+    def _sample(self) -> Sample | None:
+        reply = self.child.ask("sample", timeout_s=self._policy.call_timeout_s, watch=False)
+        return decode_sample(reply.head.get("sample"))
 
     def _poison(self, run: Run) -> dict[str, Any]:
         """Noise for the memory that the next allocations get."""

@@ -11,6 +11,8 @@ What the child does around a timed call (flush, cover) a candidate can leave out
 unseen. Idle exchanges hold nothing that could be left out: there the latency is checked, and a device time
 may not be less than the latency by more than launching explains.
 
+Many calls in one exchange share its overhead: there the error is a matter of few microseconds.
+
 Not covered: a candidate that hides less time than the error; the verdict states the error.
 """
 
@@ -33,6 +35,7 @@ LEAST_US = 5.0
 """What a Python call costs more in one process than in another."""
 LAUNCH_FACTOR, LEAST_LAUNCH_US = 3.0, 100.0
 """Launching may take the candidate so many times longer than the opponent, or this."""
+BLOCKING_SHARE, BLOCKING_FACTOR = 0.7, 1.5
 IDLE_SHARE, HOST_IDLE_SHARE, IDLE_LEAST_US = 0.1, 0.35, 25.0
 
 
@@ -67,6 +70,31 @@ def check_latency(runs: Sequence[ProcessRun], reported_us: float, seed: int = 0)
         cold = [s.device_us for run in runs for block in run.blocks for s in block.opponent]
         launch = max(0.0, _usual(other, _latency) - statistics.median(cold))
     return ClockCheck(device_us=reported_us, judge_us=latency + max(excess, 0.0) - launch, error_us=error)
+
+
+def check_bursts(
+    runs: Sequence[ProcessRun], reported_us: float, opponent_warm_us: float
+) -> ClockCheck | None:
+    """The least device time that many calls in one exchange allow, beside the one that is reported.
+
+    One exchange has one overhead, whose error falls on many calls. In a burst caches are warm, so the
+    opponent is taken at its warm time: nobody is slower there than when cold.
+    """
+    pairs = [pair for run in runs for pair in run.bursts]
+    if not pairs:
+        return None
+    own = [[s for block in run.blocks for s in block.candidate] for run in runs]
+    other = [[s for block in run.blocks for s in block.opponent] for run in runs]
+    theirs = [pair.opponent_us for pair in pairs]
+    excess = min(pair.candidate_us for pair in pairs) - statistics.median(theirs)
+    judge_us = opponent_warm_us + excess
+    error = LEAST_US + (max(theirs) - min(theirs))
+    error += (HOST_SHARE if _on_host(other) else SHARE) * max(reported_us, judge_us)
+    cover_us = min(pair.cover_us for pair in pairs)
+    if _usual(own, _launch) > BLOCKING_SHARE * cover_us and _usual(other, _launch) < cover_us / 2:
+        # It waits for the device within its call, so that nothing covers its launches in a burst.
+        error += BLOCKING_FACTOR * max(pair.opponent_launch_us for pair in pairs)
+    return ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error)
 
 
 def _on_host(processes: Sequence[Sequence[Timed]]) -> bool:

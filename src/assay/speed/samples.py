@@ -29,6 +29,16 @@ class Block:
     opponent: tuple[Timed, Timed]
 
 
+@dataclass(frozen=True, slots=True)
+class BurstPair:
+    """Many calls in one exchange, of candidate and opponent on the same inputs; microseconds per call."""
+
+    candidate_us: float
+    opponent_us: float
+    opponent_launch_us: float
+    cover_us: float
+
+
 @dataclass(slots=True)
 class ProcessRun:
     """One fresh process of the candidate against one process of the opponent."""
@@ -39,3 +49,4 @@ class ProcessRun:
     warm: list[Timed] = field(default_factory=list)
     idle: list[tuple[Timed, Timed]] = field(default_factory=list)
     """Candidate and opponent on one input, each with nothing queued before."""
+    bursts: list[BurstPair] = field(default_factory=list)

@@ -13,9 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.records.speed import FASTER, NO_DIFFERENCE, Conditions, Interval, Roofline, Rung, Speed, Times
+from assay.records.speed import (
+    FASTER,
+    NO_DIFFERENCE,
+    ClockCheck,
+    Conditions,
+    Interval,
+    Roofline,
+    Rung,
+    Speed,
+    Times,
+)
 from assay.records.verdict import Finding
-from assay.speed.clocks import check_clocks, check_latency
+from assay.speed.clocks import check_bursts, check_clocks, check_latency
 from assay.speed.compare import log_ratio, outcome, ratio_interval
 from assay.speed.disturbance import alone_ratio, opponent_slowed, steady_blocks
 from assay.speed.samples import Block, ProcessRun
@@ -108,6 +118,17 @@ def _clock_mhz(blocks: Sequence[Block]) -> float | None:
     return statistics.median(clocks) if clocks else None
 
 
+def _other_clocks(heat: Heat, reported_us: float) -> list[tuple[ClockCheck, str]]:
+    """The same time, by exchanges in which there is nothing to leave out, or many calls at once."""
+    raced = next((rung.times for rung in heat.rungs if rung.name == heat.opponent), None)
+    warm_us = (raced.warm_us or raced.device_us) if raced is not None else 0.0
+    checks = [
+        (check_latency(heat.runs, reported_us), "an idle call takes"),
+        (check_bursts(heat.runs, reported_us, warm_us), "many calls at once take"),
+    ]
+    return [(check, what) for check, what in checks if check is not None]
+
+
 def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
     doubts = []
     clocks = speed.clocks
@@ -117,13 +138,13 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
             f"(within {clocks.error_us:.1f})"
         )
         doubts.append(Finding("clocks_disagree", text, True))
-    latency = check_latency(heat.runs, clocks.device_us)
-    if clocks.agrees and latency is not None and not latency.agrees:
-        text = (
-            f"it tells a device time of {latency.device_us:.1f} us; what an idle call takes by the judge's "
-            f"clock leaves {latency.judge_us:.1f} us (within {latency.error_us:.1f})"
-        )
-        doubts.append(Finding("clocks_disagree", text, True))
+    for check, what in _other_clocks(heat, clocks.device_us):
+        if not check.agrees and not doubts:
+            text = (
+                f"it tells a device time of {check.device_us:.1f} us; what {what} by the judge's clock "
+                f"leaves {check.judge_us:.1f} us (within {check.error_us:.1f})"
+            )
+            doubts.append(Finding("clocks_disagree", text, True))
     slowed = opponent_slowed(heat.runs)
     if slowed is not None:
         text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"

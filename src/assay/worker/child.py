@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -25,18 +26,19 @@ import torch
 from assay.build import Toolchain, compile_candidate, diagnose_exception
 from assay.candidates import Candidate
 from assay.correctness.reference import pin_precision
-from assay.problems.values import NotCarried, canonical, dtype_name, dtype_named, flatten, unflatten
+from assay.problems.values import NotCarried, canonical, dtype_named, flatten, unflatten
 from assay.records.codec import from_plain, to_plain
 from assay.records.errors import CandidateFailure, UserError
 from assay.records.layers import Layer
 from assay.sandbox import Plan, furnish, restrict, seal
 from assay.worker import caches, protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
+from assay.worker.delivery import copy_out, shared_with
 from assay.worker.entry import load_entry
 from assay.worker.entry_types import Construction, Entry
 from assay.worker.graphed import GraphedCall
 from assay.worker.inline_builds import InlineBuilds
-from assay.worker.placement import Placement, is_lazy, place_densely
+from assay.worker.placement import Placement
 from assay.worker.stopwatch import Stopwatch, make_stopwatch
 
 _M_PERTURB = -6
@@ -143,6 +145,14 @@ def _raised(error: Exception, source: str) -> dict[str, Any]:
     return _failure("crashed", code, text, detail + "".join(traceback.format_list(frames)))
 
 
+def _carried(result: Any, leaves: list[torch.Tensor]) -> Any:
+    """A result's plain form, its tensors set apart."""
+    try:
+        return flatten(canonical(result), leaves)
+    except NotCarried as refused:
+        raise CandidateFailure("wrong", "output_type", f"the output holds {refused}") from refused
+
+
 class Session:
     """One candidate's life in the child."""
 
@@ -228,16 +238,39 @@ class Session:
             result = work()
             if self._stopwatch is not None:
                 self._stopwatch.stop()
-            try:
-                tree = flatten(canonical(result), leaves)
-            except NotCarried as refused:
-                return _failure("wrong", "output_type", f"the output holds {refused}")
+            tree = _carried(result, leaves)
             # No synchronisation before this: the copy queues right behind the call on the same stream, so
             # work left on another stream has not happened yet.
-            facts = self._deliver(leaves, head["hold"])
+            facts = self._deliver(leaves, self._arenas["out"].bytes)
+            self._settle()
+        if head["hold"]:
+            self._held.append(leaves)
         self._give_back_inputs()
-        sample = self._stopwatch.read() if self._stopwatch is not None else None
-        return {"ok": True, "outputs": tree, "tensors": facts, "sample": sample}
+        return {"ok": True, "outputs": tree, "tensors": facts}
+
+    def do_sample(self, _message: protocol.Message) -> dict[str, Any]:
+        """The last call's times; asked for apart, so that the answer itself goes out at once."""
+        return {"ok": True, "sample": self._stopwatch.read() if self._stopwatch is not None else None}
+
+    def do_burst(self, message: protocol.Message) -> dict[str, Any]:
+        """Many calls, each on its own input into its own part of the mailbox, and one answer for all."""
+        head = message.head
+        entry, mailbox = self._need_entry(), self._arenas["out"].bytes
+        calls = [unflatten(c["inputs"], self._inputs(c["tensors"], clone=False)) for c in head["calls"]]
+        answers = []
+        with torch.no_grad():
+            if self._stopwatch is not None:
+                self._stopwatch.start("warm", head["cover_us"])
+            start_ns = time.perf_counter_ns()
+            for k, inputs in enumerate(calls):
+                leaves: list[torch.Tensor] = []
+                tree = _carried(entry(inputs), leaves)
+                part = mailbox[k * head["room_bytes"] : (k + 1) * head["room_bytes"]]
+                answers.append({"outputs": tree, "tensors": self._deliver(leaves, part)})
+            launch_us = (time.perf_counter_ns() - start_ns) / 1e3
+            self._settle()
+        self._give_back_inputs()
+        return {"ok": True, "answers": answers, "launch_us": launch_us}
 
     def _work(self, inputs: list[Any], head: dict[str, Any]) -> Callable[[], Any]:
         """The call to make: of the candidate itself, or of a recording of it over the same places."""
@@ -261,8 +294,9 @@ class Session:
         """Copy a kept output out again, after everything that may still be running has ended."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
-        leaves = self._held[message.head["index"]]
-        return {"ok": True, "tensors": self._copy_out(leaves)}
+        facts = copy_out(self._held[message.head["index"]], self._arenas["out"].bytes)
+        self._settle()
+        return {"ok": True, "tensors": facts}
 
     def do_facts(self, _message: protocol.Message) -> dict[str, Any]:
         kept = self._stopwatch.persisting_l2_bytes if self._stopwatch is not None else 0
@@ -327,59 +361,8 @@ class Session:
         else:
             ctypes.CDLL(None).mallopt(_M_PERTURB, pattern & 0xFF)
 
-    def _deliver(self, leaves: list[torch.Tensor], hold: bool) -> list[dict[str, Any]]:
-        facts = self._copy_out(leaves)
+    def _deliver(self, leaves: list[torch.Tensor], mailbox: torch.Tensor) -> list[dict[str, Any]]:
+        facts = copy_out(leaves, mailbox)
         for leaf, fact in zip(leaves, facts, strict=True):
-            fact["aliases"] = self._aliases(leaf)
-        if hold:
-            self._held.append(leaves)
+            fact["aliases"] = shared_with(leaf, self._input_bytes(), self._held)
         return facts
-
-    def _copy_out(self, leaves: list[torch.Tensor]) -> list[dict[str, Any]]:
-        out = self._arenas["out"]
-        forms = [(tuple(t.shape) if _is_plain(t) else (0,), t.dtype) for t in leaves]
-        placements, end = place_densely(forms)
-        facts = []
-        for leaf, placement in zip(leaves, placements, strict=True):
-            plain = _is_plain(leaf)
-            if plain and end <= out.size_bytes:
-                with torch.no_grad():
-                    placement.view(out.bytes).copy_(torch.Tensor.detach(leaf))
-            facts.append(
-                {
-                    "type": type(leaf).__name__
-                    if plain
-                    else f"{type(leaf).__module__}.{type(leaf).__name__}",
-                    "plain": plain,
-                    "device": leaf.device.type,
-                    "shape": list(leaf.shape),
-                    "dtype": dtype_name(leaf.dtype),
-                    "delivered": plain and end <= out.size_bytes,
-                    "lazy": plain and is_lazy(leaf),
-                }
-            )
-        self._settle()
-        return facts
-
-    def _aliases(self, leaf: torch.Tensor) -> str | None:
-        if not _is_plain(leaf) or 0 in leaf.shape:
-            return None
-        address, start = torch.Tensor.data_ptr(leaf), _storage_address(leaf)
-        arena = self._input_bytes()
-        if arena.data_ptr() <= address < arena.data_ptr() + arena.numel():
-            return "an input"
-        for kept in self._held:
-            for other in kept:
-                if _is_plain(other) and 0 not in other.shape and _storage_address(other) == start:
-                    return "an earlier output"
-        return None
-
-
-def _storage_address(tensor: torch.Tensor) -> int:
-    # Unbound: an instance may carry methods of its own under these names.
-    return torch.Tensor.untyped_storage(tensor).data_ptr()
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """A dense tensor of torch's own type: anything else could compute when it is looked at."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided

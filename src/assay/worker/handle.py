@@ -27,6 +27,7 @@ from assay.worker import protocol
 TICK_S = 0.05
 WATCH_EVERY_S = 0.25
 OUTPUT_TAIL_BYTES = 16 << 10
+TAKEN_BACK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +233,22 @@ class Child:
         else:
             kill_all(self._pid, self._plan.uid)
         self._control.close()
-        os.close(self._status_fd)
         shutil.rmtree(self._plan.scratch, ignore_errors=True)
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = False) -> None:
+        """Kill it and let go of it.
+
+        Args:
+            wait: until the system has taken back what it held on a device, which may take a while.
+        """
         self.kill()
-        if self._output_fd >= 0:
-            os.close(self._output_fd)
-            self._output_fd = -1
+        if self._output_fd < 0:
+            return
+        if wait:
+            select.select([self._status_fd], [], [], TAKEN_BACK_S)
+        os.close(self._status_fd)
+        os.close(self._output_fd)
+        self._output_fd = -1
 
 
 def _reported(failure: Any) -> CandidateFailure:

@@ -55,6 +55,18 @@ def decode_sample(plain: Any) -> Sample | None:
     return sample
 
 
+def decode_burst(head: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], float]:
+    """What is told of each of so many calls, and how long they all took to launch."""
+    answers, launch_us = head.get("answers"), head.get("launch_us")
+    if not isinstance(answers, list) or len(answers) != count:
+        raise forged("not an answer for each call")
+    if not all(isinstance(answer, dict) for answer in answers):
+        raise forged("an answer that is none")
+    if not isinstance(launch_us, float) or not 0 <= launch_us < MOST_US:
+        raise forged("no time")
+    return answers, launch_us
+
+
 def decode(cls: type[T], plain: Any) -> T:
     texts = [v for v in plain.values() if isinstance(v, str)] if isinstance(plain, dict) else []
     if any(len(text) > LONGEST_TEXT or not text.isprintable() for text in texts):
