@@ -4,7 +4,8 @@
 
 Four cases from a tiny to a 6 GiB problem. "first" is the first verdict on a problem by this judge: it
 chooses and calibrates the cases and measures the baselines (the first row also starts the judge). "warm" is
-the median of what further candidates pay; each is a source the judge has not seen, so it is built as well.
+the median of what further candidates pay; each is a source the judge has not seen, so it is built as well,
+and comes when the processes for it have started: throughput.py waits for nothing.
 "path" is the reconstructed evaluator of kernelbench_path.py in the same run, one fresh process per verdict;
 where our candidate is bare CUDA it gets a LayerNorm through load_inline. Memory is the judge's peak against
 three times the problem's own tensors and 1 GiB more.
@@ -84,6 +85,7 @@ def measure(judge: Judge, problem: Problem, candidate: Candidate, repeat: int) -
     times: list[float] = []
     for _ in range(repeat + 1):
         fresh = unseen(candidate)
+        judge.settle()
         start = time.monotonic()
         verdict = judge.evaluate(problem, fresh)
         times.append(time.monotonic() - start)

@@ -156,7 +156,9 @@ class _Bench:
 
     def race(self, candidate: Candidate) -> Interval:
         """The opponent's time over the candidate's, as a verdict would state it."""
-        self.shop.pool.warm(self.shop.policy.processes_timed)
+        needed = self.shop.policy.processes_timed
+        if self.shop.pool.spares < needed:
+            self.shop.pool.warm(2 * needed)  # side by side they start in little more time than alone
         self.shop.pool.settle()
         course = Course(self.shop, self._prepared)
         try:

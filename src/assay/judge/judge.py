@@ -88,6 +88,10 @@ class Judge:
         self._shop.pool.close()
         self._shop.trusted.close()
 
+    def settle(self) -> None:
+        """Wait until the processes for the next verdict have started, as they have when nobody hurries."""
+        self._shop.pool.settle()
+
     def prepare(self, problem: Problem) -> Prepared:
         """Calibrate a problem, once; raises FlawedProblem where no verdict would mean anything."""
         if problem.digest not in self._prepared:

@@ -251,7 +251,9 @@ class Race:
                 else:
                     with own.child.frozen():
                         bursts[False] = self._course.ask_burst(opponent, calls * cover_us)
-            for k, (answer, other) in enumerate(zip(bursts[True].answers, bursts[False].answers, strict=True)):
+            for k, (answer, other) in enumerate(
+                zip(bursts[True].answers, bursts[False].answers, strict=True)
+            ):
                 self._course.turn_to(k)
                 self._accept(answer)
                 self._look(answer, other, audit=False)

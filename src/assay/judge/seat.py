@@ -151,9 +151,7 @@ class Seat:
         wall_us = (time.monotonic_ns() - start_ns) / 1e3
         self.child.watch()
         parts, launch_us = decode_burst(reply.head, len(calls))
-        answers = [
-            self._read(run, part, taken[k * room : (k + 1) * room]) for k, part in enumerate(parts)
-        ]
+        answers = [self._read(run, part, taken[k * room : (k + 1) * room]) for k, part in enumerate(parts)]
         answers[0].findings = self._findings(run, [fact for answer in answers for fact in answer.facts])
         return Burst(answers, wall_us / len(calls), launch_us / len(calls))
 

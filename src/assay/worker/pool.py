@@ -75,6 +75,10 @@ class Pool:
         self._starting = threading.Thread(target=self._start_spares, args=(count,), daemon=True)
         self._starting.start()
 
+    @property
+    def spares(self) -> int:
+        return len(self._spares)
+
     def _start_spares(self, count: int) -> None:
         while len(self._spares) < count and not self._closed:
             try:
