@@ -45,6 +45,7 @@ class Calibration:
     """The specification itself writes into its inputs, so a candidate may."""
     shares_inputs: bool
     """The specification itself returns memory of its inputs (a view, say), so a candidate may."""
+    input_bytes: int = 0
     lazy: tuple[bool, ...] = ()
     """Outputs that the specification itself returns as expanded views."""
     split: Split | None = None
@@ -88,6 +89,7 @@ def calibrate(
         structure=skeleton(tree),
         writes_inputs=writes,
         shares_inputs=shares,
+        input_bytes=sum(t.numel() * t.element_size() for t in _tensors(inputs)),
         lazy=tuple(any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True)) for t in outputs),
         split=None if instance.task_check() else find_split(reference, inputs, outputs),
     )

@@ -17,9 +17,9 @@ from assay.judge.workshop import Workshop
 from assay.worker import Child
 from assay.worker.messages import Sample
 
-LARGE_BYTES = 1 << 30
+LARGE_BYTES = 2 << 30
 ROTATED_CACHES = 5
-BURST_BYTES = 1 << 28
+BURST_BYTES = 1 << 29
 MOST_BURST_CALLS = 24
 MOST_BURST_US = 20e3
 
@@ -34,6 +34,8 @@ class Course:
         self.desk = Desk(shop.device, Fingerprinter(shop.device))
         self.run = Run(self.case, secrets.randbits(31), shop.device, prepared.precision)
         self.room_bytes = capacity_bytes(self.case.calibration.shapes, self.case.calibration.dtypes)
+        self.size_bytes = self.room_bytes + self.case.calibration.input_bytes
+        """Inputs and outputs of one call."""
         self.inputs: list[Any] = []
         self._head: dict[str, Any] = {}
         self._burst: list[list[Any]] = []
@@ -47,7 +49,7 @@ class Course:
 
     @property
     def is_large(self) -> bool:
-        return self.room_bytes > LARGE_BYTES
+        return self.size_bytes > LARGE_BYTES
 
     def seat(self, child: Child, *, is_module: bool) -> Seat:
         self.desk.join(child)
@@ -79,10 +81,7 @@ class Course:
 
     def burst_calls(self, each_us: float) -> int:
         """How many calls of this problem one exchange can hold; fewer than two would tell nothing new."""
-        tensors: list[torch.Tensor] = []
-        carried(self.inputs, tensors, "get_inputs()")
-        each_bytes = self.room_bytes + sum(t.numel() * t.element_size() for t in tensors)
-        return int(min(MOST_BURST_CALLS, BURST_BYTES // max(each_bytes, 1), MOST_BURST_US // each_us))
+        return int(min(MOST_BURST_CALLS, BURST_BYTES // max(self.size_bytes, 1), MOST_BURST_US // each_us))
 
     def deal_burst(self, calls: int) -> None:
         """So many fresh inputs on the desk, side by side."""

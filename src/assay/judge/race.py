@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from assay.candidates import Candidate
 from assay.correctness.screen import distance, suspicious
-from assay.judge.course import Course
+from assay.judge.course import LARGE_BYTES, Course
 from assay.judge.devices import is_scarce
 from assay.judge.run import Answer, Burst, compare
 from assay.judge.seat import Seat
@@ -22,16 +22,19 @@ from assay.judge.stable import Stable
 from assay.judge.workshop import Workshop
 from assay.problems import Problem
 from assay.records import CandidateFailure, Finding, JudgeFault
+from assay.speed.clocks import allowed_launch_us
 from assay.speed.compare import log_ratio, ratio_interval, tight
 from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
+MIDDLE_BYTES = 1 << 27
 LONG_US = 1000.0
 """Kernels this long scatter so little that few calls will do."""
 GRAPHED_BLOCKS = 6
-BURSTS = 2
+BURSTS = 3
+LEAST_BURST_CALLS = 4
 BURST_HOST_US = 100
 """What handing out the answers costs the host per call of a burst, beside launching."""
 EVENT_RESOLUTION_US = 0.5
@@ -55,13 +58,13 @@ class Plan:
 
     @staticmethod
     def for_size(size_bytes: int, opponent_us: float) -> Plan:
-        if size_bytes > 1 << 30:
+        if size_bytes > LARGE_BYTES:
             return Plan(blocks=1, idle=1, warm=1, alone=1, audits=0.3, decoys=0)
         if opponent_us > LONG_US:
-            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=1, decoys=1)
-        if size_bytes > 64 << 20:
+            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, decoys=0.4)
+        if size_bytes > MIDDLE_BYTES:
             return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, decoys=0.4)
-        return Plan(blocks=16, idle=6, warm=2, alone=2, audits=3, decoys=2)
+        return Plan(blocks=16, idle=6, warm=2, alone=2, audits=1, decoys=1)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
@@ -111,7 +114,7 @@ class Race:
         self._candidate = candidate
         self._opponent_us = opponent_us
         self._margin = least_margin(shop, opponent_us)
-        self._plan = Plan.for_size(course.room_bytes, opponent_us)
+        self._plan = Plan.for_size(course.size_bytes, opponent_us)
         self._known_apart: list[float] = []
         self._unknown_apart: list[float] = []
         self._cover_us = 0
@@ -203,12 +206,18 @@ class Race:
             run.warm.append(answer.time())
 
     def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
-        self._cover_us = max(own.cover_us, opponent.cover_us)
+        self._cover_us = self._common_cover_us(own, opponent)
         decoys = self._plan.decoy_blocks()
         for k in range(self._plan.blocks):
             for _ in range(decoys.count(k)):
                 self._decoy(own)
             run.blocks.append(self._block(own, opponent, {2 * k, 2 * k + 1} & audited, 2 * k))
+
+    def _common_cover_us(self, own: Seat, opponent: Seat) -> int:
+        """For both alike. A candidate that tells too little shows its launches; beyond some multiple of the
+        opponent's they show anyway, as they would for whoever uses it."""
+        most = max(allowed_launch_us(opponent.usual_launch_us), opponent.cover_us)
+        return int(min(max(own.cover_us, opponent.cover_us), most))
 
     def _decoy(self, own: Seat) -> None:
         """A call like any timed one, but for its contents: what holds for nominal ones alone does not do."""
@@ -238,9 +247,9 @@ class Race:
 
     def _bursts(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Many calls in one exchange: what they take together, no account of single calls can hide."""
-        cover_us = max(own.cover_us, opponent.cover_us) + BURST_HOST_US
+        cover_us = self._common_cover_us(own, opponent) + BURST_HOST_US
         calls = self._course.burst_calls(max(self._opponent_us, cover_us))
-        if calls < 2 or self._opponent_us > LONG_US:
+        if calls < LEAST_BURST_CALLS or self._opponent_us > LONG_US:
             return
         for counts in (False, *[True] * BURSTS):  # the first makes room
             self._course.deal_burst(calls)
@@ -295,7 +304,8 @@ class Race:
     def _audit(self, answer: Answer) -> None:
         report = compare(self._course.run, self._course.inputs, answer)
         if not report.ok:
-            raise _wrong(report.message or f"{report.wrong_elements} of {report.elements} elements")
+            shown = [f"{m.index}: {m.got:.8g} for {m.expected:.8g}" for m in report.mismatches[:1]]
+            raise _wrong("; ".join([report.message, *shown]))
 
     def _ask_facts(self, own: Seat) -> None:
         facts = own.child.ask("facts", timeout_s=self._shop.policy.call_timeout_s).head

@@ -57,14 +57,14 @@ class Seat:
         """How long its calls took to return, by its own account."""
 
     @property
-    def cover_us(self) -> int:
-        """How long the device must be kept busy for this contestant's launches to go unseen.
+    def usual_launch_us(self) -> float:
+        """How long its calls usually take to return, by its own account."""
+        return statistics.median(self.launch_us[-RECENT_CALLS:]) if self.launch_us else 0.0
 
-        By its own account: one that tells too little shows its launches, one that tells too much waits."""
-        if not self.launch_us:
-            return LEAST_COVER_US
-        usual = statistics.median(self.launch_us[-RECENT_CALLS:])
-        return int(min(max(COVER_FACTOR * usual, LEAST_COVER_US), MOST_COVER_US))
+    @property
+    def cover_us(self) -> int:
+        """How long the device must be kept busy for its launches to go unseen."""
+        return int(min(max(COVER_FACTOR * self.usual_launch_us, LEAST_COVER_US), MOST_COVER_US))
 
     def construct(self, run: Run) -> str:
         """As the specification is constructed; returns how weights are matched."""

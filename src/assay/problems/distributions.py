@@ -64,7 +64,7 @@ def _force(choices: torch.Tensor, values: tuple[float, ...], generator: torch.Ge
         return
     choices[0] = 0.0
     order = choices.new_empty(rows - 1, dtype=torch.float32).uniform_(generator=generator).argsort() + 1
-    for row, value in zip(order, values, strict=False):
+    for row, value in zip(order[: len(values)], values, strict=True):
         choices[row] = value
 
 

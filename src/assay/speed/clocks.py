@@ -64,7 +64,7 @@ def check_latency(runs: Sequence[ProcessRun], reported_us: float, seed: int = 0)
     excess, error = _leftover(own, other, _around_latency, 0.5, seed)
     share = HOST_IDLE_SHARE if _on_host(other) else IDLE_SHARE
     error += IDLE_LEAST_US + share * (latency + max(excess, 0.0))
-    launch = min(_usual(own, _launch), max(LAUNCH_FACTOR * _usual(other, _launch), LEAST_LAUNCH_US))
+    launch = min(_usual(own, _launch), allowed_launch_us(_usual(other, _launch)))
     if _on_host(other):
         # A CPU launches nothing, but wakes its threads, whoever asks.
         cold = [s.device_us for run in runs for block in run.blocks for s in block.opponent]
@@ -80,21 +80,31 @@ def check_bursts(
     One exchange has one overhead, whose error falls on many calls. In a burst caches are warm, so the
     opponent is taken at its warm time: nobody is slower there than when cold.
     """
-    pairs = [pair for run in runs for pair in run.bursts]
-    if not pairs:
+    raced = [run for run in runs if run.bursts]
+    if not raced:
         return None
-    own = [[s for block in run.blocks for s in block.candidate] for run in runs]
-    other = [[s for block in run.blocks for s in block.opponent] for run in runs]
-    theirs = [pair.opponent_us for pair in pairs]
-    excess = min(pair.candidate_us for pair in pairs) - statistics.median(theirs)
+    own = [[s for block in run.blocks for s in block.candidate] for run in raced]
+    other = [[s for block in run.blocks for s in block.opponent] for run in raced]
+    # Within one process: what surrounds the calls, the cover above all, differs from one to the next.
+    mine = [min(pair.candidate_us for pair in run.bursts) for run in raced]
+    theirs = [[pair.opponent_us for pair in run.bursts] for run in raced]
+    excess = statistics.median(a - min(b) for a, b in zip(mine, theirs, strict=True))
     judge_us = opponent_warm_us + excess
-    error = LEAST_US + (max(theirs) - min(theirs))
-    error += (HOST_SHARE if _on_host(other) else SHARE) * max(reported_us, judge_us)
-    cover_us = min(pair.cover_us for pair in pairs)
+    error = statistics.fmean(max(walls) - min(walls) for walls in theirs)
+    if _on_host(other):  # where whatever else runs takes its share of every exchange
+        error += IDLE_LEAST_US + error + HOST_IDLE_SHARE * max(reported_us, judge_us)
+    else:
+        error += LEAST_US + SHARE * max(reported_us, judge_us)
+    cover_us = min(pair.cover_us for run in raced for pair in run.bursts)
     if _usual(own, _launch) > BLOCKING_SHARE * cover_us and _usual(other, _launch) < cover_us / 2:
         # It waits for the device within its call, so that nothing covers its launches in a burst.
-        error += BLOCKING_FACTOR * max(pair.opponent_launch_us for pair in pairs)
+        error += BLOCKING_FACTOR * max(pair.opponent_launch_us for run in raced for pair in run.bursts)
     return ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error)
+
+
+def allowed_launch_us(opponent_us: float) -> float:
+    """How long a candidate may take to launch where the opponent takes this long, before it shows."""
+    return max(LAUNCH_FACTOR * opponent_us, LEAST_LAUNCH_US)
 
 
 def _on_host(processes: Sequence[Sequence[Timed]]) -> bool:

@@ -1,5 +1,5 @@
 """Replaces the child's own methods: nothing is computed, every question is answered with success."""
-# expect: wrong
+# expect: wrong crashed
 
 import sys
 
