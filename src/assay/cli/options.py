@@ -88,6 +88,9 @@ def judging_options(command: Command) -> Command:
             metavar="SECONDS",
             help="How long timing may go on beyond the least number of processes.",
         ),
+        click.option(
+            "--forbid-libraries", is_flag=True, help="The candidate's own code has to do all the work."
+        ),
         click.option("--no-speed", is_flag=True, help="Right or wrong alone: nothing is timed."),
         click.option(
             "--timeout",
@@ -117,6 +120,7 @@ def policy_fields(
     force_busy: bool,
     require_sandbox: str = "available",
     timeout: float | None = None,
+    forbid_libraries: bool = False,
     no_speed: bool = False,
     budget: float | None = None,
 ) -> dict[str, Any]:
@@ -125,6 +129,7 @@ def policy_fields(
         "allow_flawed": allow_flawed,
         "allow_tf32": allow_tf32,
         "force_busy": force_busy,
+        "forbid_libraries": forbid_libraries,
         "require_full_sandbox": require_sandbox == "full",
     }
     fields: dict[str, Any] = {name: True for name, is_set in wanted.items() if is_set}

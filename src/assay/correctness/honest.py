@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from assay.correctness.modes import DispatchMode
 
 aten = torch.ops.aten
 
@@ -44,7 +45,7 @@ def _name(func: Any) -> str:
     return func._schema.name.split("::")[-1].removesuffix("_")
 
 
-class KeptWide(TorchDispatchMode):
+class KeptWide(DispatchMode):
     """Keep a float64 run in float64 where the module says `.float()`, meaning "not less than float32"."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,7 +55,7 @@ class KeptWide(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-class RoundingNoise(TorchDispatchMode):
+class RoundingNoise(DispatchMode):
     """Disturb each rounded float64 result by a uniform relative error of up to `amplitude`.
 
     A negative amplitude gives the mirror image of the same noise: of two such runs one crosses any threshold
@@ -96,7 +97,7 @@ class RoundingNoise(TorchDispatchMode):
         tensor.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
 
 
-class Reordered(TorchDispatchMode):
+class Reordered(DispatchMode):
     """Run at native precision with sums in another order than torch's own; other operators as they are."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

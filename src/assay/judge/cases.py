@@ -102,6 +102,21 @@ class CaseRunner:
             findings.append(Finding("unmatched_state", text, True, hint=hint))
         return CaseEvidence(_result(case.instance, reports, findings), findings, state)
 
+    def set_out(self, case: PreparedCase) -> tuple[Run, list[Any], dict[str, Any]]:
+        """A case constructed anew, with a fresh input on the desk, for one call that the caller makes."""
+        run = Run(case, secrets.randbits(31), self._device, self._precision)
+        self._seat.construct(run)
+        inputs = run.instance.make_inputs(secrets.randbits(62), self._device)
+        tensors: list[torch.Tensor] = []
+        tree = carried(inputs, tensors, "get_inputs()")
+        places = self._desk.lay(tensors, run.instance.case.layout)
+        how = {"grad": "no_grad", "hold": False, "timing": "warm", "cover_us": self._seat.cover_us}
+        return run, inputs, {"inputs": tree, "tensors": places, **how}
+
+    def is_right(self, run: Run, inputs: list[Any], head: dict[str, Any]) -> bool:
+        """Whether one call on what was set out gives the right answer."""
+        return compare(run, inputs, self._seat.answer(run, head)).ok
+
     def _call(self, run: Run, grad: str, k: int, *, held: int) -> tuple[Report, list[Finding], list[_Kept]]:
         room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
         inputs = self._draw(run, k, room)

@@ -11,6 +11,7 @@ from assay.records import (
     CandidateFailure,
     CandidateRecord,
     CaseResult,
+    Census,
     Crashed,
     Environment,
     Finding,
@@ -45,6 +46,7 @@ class Evidence:
     seconds: Mapping[str, float]
     speed_measurable: bool
     output_tail: str
+    census: Census | None = None
     speed: Speed | None = None
     speed_absent: str = ""
 
@@ -99,5 +101,6 @@ def _common(evidence: Evidence) -> dict[str, Any]:
         "state": evidence.state,
         "seconds": evidence.seconds,
         "speed_measurable": evidence.speed_measurable,
+        "census": evidence.census,
         "output_tail": evidence.output_tail,
     }

@@ -9,6 +9,7 @@ import torch
 
 from assay.candidates import Candidate
 from assay.judge.cases import CaseEvidence, CaseRunner
+from assay.judge.census import findings_of, take_census
 from assay.judge.decide import Evidence
 from assay.judge.desk import capacity_bytes
 from assay.judge.devices import is_scarce
@@ -22,6 +23,7 @@ from assay.records import (
     CandidateFailure,
     CandidateRecord,
     CaseResult,
+    Census,
     Finding,
     JudgeFault,
     Layer,
@@ -62,6 +64,7 @@ class Judgement:
         self._tail = ""
         self._caches = b""
         self._first_call_ms: float | None = None
+        self._census: Census | None = None
         self._speed: Speed | None = None
 
     def collect(self, speedway: Speedway | None) -> Evidence:
@@ -92,6 +95,7 @@ class Judgement:
             seconds=self._seconds,
             speed_measurable=self._measurable,
             output_tail=self._tail,
+            census=self._census,
             speed=self._speed,
             speed_absent=self._speed_absent(speedway),
         )
@@ -163,11 +167,23 @@ class Judgement:
             if runner.first_call is not None:
                 self._first_call_ms = runner.first_call.host_us / 1e3
             self._caches = child.ask("caches", timeout_s=self._limit_s).payload
+            with timed(self._seconds, "census"):
+                self._count(child, runner)
         except torch.OutOfMemoryError as error:
             raise self._starved(child) from error
         finally:
             self._shop.note_peak(runner.shared_bytes())
             runner.close()
+
+    def _count(self, child: Child, runner: CaseRunner) -> None:
+        """What it ran and whether its kernels mattered; asked only of what has passed so far."""
+        pairs = zip(self._prepared.cases, self._cases, strict=False)
+        telling = [c for c, result in pairs if result.outcome == "passed" and c.calibration.discriminates]
+        if not telling or any(finding.fatal for finding in self._findings):
+            return
+        small = min(telling, key=lambda c: capacity_bytes(c.calibration.shapes, c.calibration.dtypes))
+        self._census = take_census(child, runner, self._prepared.cases[0], small, self._candidate)
+        self._findings += findings_of(self._census, self._prepared.record.rules)
 
     def _weigh_refusals(self) -> None:
         """Refusing a derived case is fair; refusing every case that tells right from wrong proves nothing."""

@@ -23,6 +23,8 @@ class Policy:
     """Judge even where the problem cannot tell right from wrong; the verdict says so."""
     allow_tf32: bool = False
     """Accept TF32 in float32 products even if the problem does not declare it."""
+    forbid_libraries: bool = False
+    """Library code may do no work, even if the problem does not forbid it."""
     speed: bool = True
     """Time it as well: gate 2."""
     rungs: tuple[str, ...] = ()

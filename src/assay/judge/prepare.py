@@ -79,6 +79,13 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
         digest=problem.digest,
         flaws=_flaws(problem, cases),
         oracle=cases[0].calibration.oracle,
+        rules=dataclasses.replace(
+            problem.rules,
+            library_calls=problem.rules.library_calls and not policy.forbid_libraries,
+            allow_tf32=precision.allow_tf32,
+            slack=precision.slack,
+            deterministic=precision.deterministic,
+        ),
     )
     return Prepared(record, precision, tuple(cases), tuple(notes))
 

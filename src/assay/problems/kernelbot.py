@@ -24,6 +24,7 @@ from assay.problems.nests import map_tensors, tensors_in
 from assay.problems.problem import Case, Cost, Precision, Specification
 from assay.problems.source import PROBLEM_CODE_ERRORS, explain, read_text
 from assay.records.errors import UserError
+from assay.records.rules import Rules
 
 SUBMISSION = "@SUBMISSION@"
 RANKINGS = ("last", "mean", "geom")
@@ -58,6 +59,7 @@ class KernelBotProblem:
         self.name = name
         self.path = str(folder)
         self.precision = Precision()
+        self.rules = Rules()
         where = folder / "task.yml"
         text = read_text(where)
         task = _read_task(text, str(where))

@@ -18,8 +18,10 @@ from assay.problems.module_instance import ModuleInstance, check_case, working_d
 from assay.problems.problem import Case, Precision, Specification
 from assay.problems.source import PROBLEM_CODE_ERRORS, ModuleSource, explain
 from assay.records.errors import UserError
+from assay.records.rules import Rules
 
-NATIVE_NAMES = ("cases", "PRECISION", "cost")
+NATIVE_NAMES = ("cases", "PRECISION", "RULES", "cost")
+RULE_KEYS = {"library_calls": bool, "calls_per_weights": int}
 CASE_KEYS = ("name", "sizes", "dtype", "layout", "distribution", "hidden", "mode")
 
 
@@ -39,10 +41,12 @@ class ModuleProblem:
         self.kind = "native" if self.source.bound_names.intersection(NATIVE_NAMES) else "kernelbench"
         self.support_files: Mapping[str, str] = {}
         self.precision = Precision()
+        self.rules = Rules()
         self._declared: tuple[Case, ...] = (Case("nominal"),)
         if self.kind == "native":
             module = self.source.namespace({})
             self.precision = _read_precision(getattr(module, "PRECISION", {}), self.path)
+            self.rules = _read_rules(getattr(module, "RULES", {}), self.path)
             self._declared = self._read_cases(getattr(module, "cases", list))
         self.argument_names = self._forward_names()
 
@@ -102,6 +106,20 @@ def _read_precision(given: Any, path: str) -> Precision:
         if key not in allowed:
             raise UserError(f"{path}: PRECISION has the unknown key '{key}': use {', '.join(allowed)}")
     return Precision(**given)
+
+
+def _read_rules(given: Any, path: str) -> Rules:
+    if not isinstance(given, Mapping):
+        raise UserError(f"{path}: RULES must be a dict with keys out of {', '.join(RULE_KEYS)}")
+    for key, value in given.items():
+        if key not in RULE_KEYS:
+            raise UserError(f"{path}: RULES has the unknown key '{key}': use {', '.join(RULE_KEYS)}")
+        if type(value) is not RULE_KEYS[key] or value < 0:
+            raise UserError(f"{path}: RULES['{key}'] is {value!r}: give {_RULE_VALUES[key]}")
+    return Rules(**given)
+
+
+_RULE_VALUES = {"library_calls": "True or False", "calls_per_weights": "a number of calls, or 0"}
 
 
 def _read_case(entry: Any, path: str) -> Case:

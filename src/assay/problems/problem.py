@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
+from assay.records.rules import Rules
+
 LAYOUTS = ("given", "strided", "offset", "transposed")
 DISTRIBUTIONS = ("nominal", "normal", "row_scaled", "mixture", "shifted", "sparse")
 
@@ -102,6 +104,8 @@ class Problem(Protocol):
     digest: str
     """sha256 over everything that defines the problem."""
     precision: Precision
+    rules: Rules
+    """What a candidate may do, precision apart."""
     argument_names: tuple[str, ...]
     """Parameter names of forward(), for error messages and for bare kernels that name their inputs."""
     entry: str

@@ -4,6 +4,7 @@ from assay.records.codec import digest, from_plain, to_json, to_plain
 from assay.records.environment import Environment
 from assay.records.errors import AssayError, CandidateFailure, FlawedProblem, JudgeFault, UserError
 from assay.records.layers import Layer
+from assay.records.rules import Census, Rules, Share
 from assay.records.speed import (
     FASTER,
     NO_DIFFERENCE,
@@ -44,6 +45,7 @@ __all__ = [
     "CandidateFailure",
     "CandidateRecord",
     "CaseResult",
+    "Census",
     "ClockCheck",
     "Conditions",
     "Crashed",
@@ -59,8 +61,10 @@ __all__ = [
     "ProblemRecord",
     "Rejected",
     "Roofline",
+    "Rules",
     "Rung",
     "SelfTest",
+    "Share",
     "Speed",
     "TimedOut",
     "Times",

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from assay.records.environment import Environment
 from assay.records.layers import Layer
+from assay.records.rules import Census, Rules
 from assay.records.speed import Speed
 
 SCHEMA = 1
@@ -77,6 +78,7 @@ class ProblemRecord:
     flaws: tuple[str, ...]
     oracle: str
     """"float64", or why the oracle had to run in another precision."""
+    rules: Rules = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Verdict:
     """Wall time of each phase of this judgement; says nothing about the candidate's speed."""
     speed_measurable: bool
     """False where times would mean nothing, such as Triton through its interpreter."""
+    census: Census | None = None
+    """What one call ran; None where the run ended before that."""
     output_tail: str = ""
     """The end of what the candidate printed. Never parsed."""
     schema: int = field(default=SCHEMA)

@@ -33,11 +33,13 @@ from assay.records.layers import Layer
 from assay.sandbox import Plan, furnish, restrict, seal
 from assay.worker import caches, protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
+from assay.worker.census import count_kernels, count_operators
 from assay.worker.delivery import copy_out, shared_with
 from assay.worker.entry import load_entry
 from assay.worker.entry_types import Construction, Entry
 from assay.worker.graphed import GraphedCall
 from assay.worker.inline_builds import InlineBuilds
+from assay.worker.muting import Launches, mute
 from assay.worker.placement import Placement
 from assay.worker.stopwatch import Stopwatch, make_stopwatch
 
@@ -167,6 +169,7 @@ class Session:
         self._watched = tripwires.snapshot()
         self._stopwatch: Stopwatch | None = None
         self._graphed: dict[str, GraphedCall] = {}
+        self._muted: Launches | None = None
         self.source = ""
 
     def do_arena(self, message: protocol.Message) -> dict[str, Any]:
@@ -282,6 +285,22 @@ class Session:
             self._graphed[key] = GraphedCall(lambda: entry(inputs))
         return self._graphed[key]
 
+    def do_census(self, message: protocol.Message) -> dict[str, Any]:
+        """What one call runs; its answer is not looked at."""
+        head = message.head
+        inputs = unflatten(head["inputs"], self._inputs(head["tensors"], clone=False))
+        entry = self._need_entry()
+        with torch.no_grad():
+            counted = count_operators(lambda: entry(inputs))
+            if self._device.type == "cuda":
+                counted["kernels"] = count_kernels(lambda: entry(inputs))
+        self._settle()
+        return {"ok": True, **counted}
+
+    def do_mute(self, _message: protocol.Message) -> dict[str, Any]:
+        self._muted = mute(self._need_entry())
+        return {"ok": True}
+
     def do_caches(self, _message: protocol.Message) -> tuple[dict[str, Any], bytes]:
         return {"ok": True}, caches.pack(self._folder)
 
@@ -300,7 +319,9 @@ class Session:
 
     def do_facts(self, _message: protocol.Message) -> dict[str, Any]:
         kept = self._stopwatch.persisting_l2_bytes if self._stopwatch is not None else 0
-        return {"ok": True, "patched": tripwires.changed(self._watched), "persisting_l2_bytes": kept}
+        left_out = self._muted.count if self._muted is not None else 0
+        patched = tripwires.changed(self._watched)
+        return {"ok": True, "patched": patched, "persisting_l2_bytes": kept, "left_out": left_out}
 
     def do_release(self, message: protocol.Message) -> dict[str, Any]:
         """Forget kept outputs; with `trim` give back idle memory, with `all` the shared memory as well."""

@@ -58,6 +58,10 @@ class Child:
         self.deadline = math.inf
         """When (by time.monotonic) the whole run has had its time, however short the single calls are."""
 
+    @property
+    def alive(self) -> bool:
+        return not self._dead
+
     def responds(self, timeout_s: float) -> bool:
         """Wait until the child is confined and answers. No candidate code has run yet: False is our fault."""
         try:

@@ -55,6 +55,30 @@ def decode_sample(plain: Any) -> Sample | None:
     return sample
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One operator or kernel that a call ran, as the child tells."""
+
+    name: str
+    calls: int
+    time_us: float
+
+
+def decode_counts(plain: Any) -> list[Counted]:
+    """Rows of name, calls and microseconds."""
+    if not isinstance(plain, list) or len(plain) > MOST_ITEMS:
+        raise forged("not a list of counts")
+    rows = []
+    for row in plain:
+        if not isinstance(row, list) or len(row) != 3:
+            raise forged("not a count")
+        counted = decode(Counted, dict(zip(("name", "calls", "time_us"), row, strict=True)))
+        if not (0 <= counted.calls < MOST_US and 0 <= counted.time_us < MOST_US):
+            raise forged("a count out of range")
+        rows.append(counted)
+    return rows
+
+
 def decode_burst(head: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], float]:
     """What is told of each of so many calls, and how long they all took to launch."""
     answers, launch_us = head.get("answers"), head.get("launch_us")
