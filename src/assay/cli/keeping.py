@@ -6,7 +6,7 @@ import datetime
 import tempfile
 from pathlib import Path
 
-from assay.records import Ladder, UserError, Verdict, to_json
+from assay.records import Ladder, RedteamMatrix, UserError, Verdict, to_json
 
 
 def record_folder(path: str) -> Path:
@@ -19,7 +19,7 @@ def record_folder(path: str) -> Path:
         raise UserError(f"cannot write records to {path}: {error.strerror}; choose --records") from error
 
 
-def keep_record(record: Verdict | Ladder, folder: Path, label: str) -> Path:
+def keep_record(record: Verdict | Ladder | RedteamMatrix, folder: Path, label: str) -> Path:
     """Write a record; `label` ends its name."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     path = folder / f"{stamp}-{label}.json"

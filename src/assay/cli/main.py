@@ -17,6 +17,7 @@ from assay.cli.bench import bench
 from assay.cli.calibrate import calibrate
 from assay.cli.check import check
 from assay.cli.doctor import doctor
+from assay.cli.redteam import redteam
 from assay.cli.serve import serve_judge
 from assay.records import AssayError, JudgeFault
 
@@ -31,6 +32,7 @@ cli.add_command(calibrate)
 cli.add_command(check)
 cli.add_command(bench)
 cli.add_command(doctor)
+cli.add_command(redteam)
 cli.add_command(serve_judge)
 
 

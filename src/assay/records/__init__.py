@@ -4,6 +4,7 @@ from assay.records.codec import digest, from_plain, to_json, to_plain
 from assay.records.environment import Environment
 from assay.records.errors import AssayError, CandidateFailure, FlawedProblem, JudgeFault, UserError
 from assay.records.layers import Layer
+from assay.records.redteam import RedteamMatrix, RedteamRow
 from assay.records.rules import Census, Rules, Share
 from assay.records.speed import (
     FASTER,
@@ -59,6 +60,8 @@ __all__ = [
     "Mismatch",
     "Passed",
     "ProblemRecord",
+    "RedteamMatrix",
+    "RedteamRow",
     "Rejected",
     "Roofline",
     "Rules",
