@@ -234,3 +234,19 @@ def test_one_block_settles_nothing() -> None:
     run = ProcessRun(blocks=[pair(timed(95, wall_us=395), timed(100, wall_us=400))])
     speed, _ = score(heat_of([run]))
     assert speed.ratio != Interval(speed.ratio.middle, speed.ratio.middle, speed.ratio.middle)
+
+
+def test_preparing_weights_is_free_unless_it_is_charged() -> None:
+    free, _ = judged(Truth(candidate_us=50, opponent_us=100), preparation_us=1000.0)
+    assert free.outcome == "faster" and free.times.preparation_us == 1000.0
+    charged, _ = judged(Truth(candidate_us=50, opponent_us=100), preparation_us=1000.0, calls_per_weights=10)
+    assert charged.ratio.middle == pytest.approx(free.ratio.middle / 3, rel=0.02)
+    assert charged.outcome == "slower"
+
+
+def test_charging_over_many_calls_costs_little() -> None:
+    free, _ = judged(Truth(candidate_us=50, opponent_us=100))
+    charged, _ = judged(
+        Truth(candidate_us=50, opponent_us=100), preparation_us=1000.0, calls_per_weights=10**6
+    )
+    assert charged.ratio.middle == pytest.approx(free.ratio.middle, rel=1e-3)

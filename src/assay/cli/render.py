@@ -26,6 +26,8 @@ _ADVICE = {
     "opponent_disturbed": "Leave nothing at work between calls; on a busy machine, try again later.",
     "faster_than_physics": "Do the whole work on every call; if cost() claims too much, correct it.",
     "persisting_l2": "Give the cache back: cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 0).",
+    "library_calls": "Do the work in your own kernels; allocation, views and copies are free to use.",
+    "kernel_does_not_matter": "Let your kernel make the answer: now what torch computes beside it does.",
     "wrong_when_timed": "Look for what changes from call to call: races, kept results, buffers used again.",
 }
 
@@ -105,6 +107,31 @@ def _advice(verdict: Verdict) -> list[str]:
     return list(dict.fromkeys(_ADVICE[key] for key in keys if key in _ADVICE))
 
 
+def _show_rules(console: Console, verdict: Verdict) -> None:
+    """What was allowed, and who did the work."""
+    rules, census = verdict.problem.rules, verdict.census
+    said = ["library calls allowed" if rules.library_calls else "no library calls"]
+    said.append(
+        f"preparing weights charged over {rules.calls_per_weights} calls"
+        if rules.calls_per_weights
+        else "preparing weights free"
+    )
+    said += [
+        words
+        for words, holds in (("TF32 allowed", rules.allow_tf32), ("bits must repeat", rules.deterministic))
+        if holds
+    ]
+    console.print(f"[dim]rules: {', '.join(said)}[/]", soft_wrap=True)
+    if census is None:
+        return
+    if census.absent:
+        console.print(f"[dim]what it ran could not be counted: {escape(census.absent)}[/]", soft_wrap=True)
+    elif census.own_share is not None:
+        library = [share.name for share in census.shares if share.kind == "library"]
+        also = f"; library: {escape(', '.join(library[:3]))}" if library else ""
+        console.print(f"[dim]own code {census.own_share:.0%} of the time{also}[/]", soft_wrap=True)
+
+
 def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
     if isinstance(verdict, Passed):
         hidden = sum(case.hidden and case.outcome == "passed" for case in verdict.cases)
@@ -118,6 +145,7 @@ def _show_footer(console: Console, verdict: Verdict, record: Path) -> None:
             show_untimed(console, verdict.speed_absent)
     elif not verdict.speed_measurable:
         console.print("[dim]run through Triton's interpreter: correctness only, speed is not measurable[/]")
+    _show_rules(console, verdict)
     off = [layer for layer in verdict.sandbox if not layer.active]
     if off:
         names = ", ".join(layer.name for layer in off)

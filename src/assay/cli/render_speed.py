@@ -149,6 +149,8 @@ def _times(speed: Speed) -> Line:
         parts.append(f"latency {figures.digits(times.latency_us, 4)}")
     if times.first_call_ms is not None:
         parts.append(f"first call {figures.milliseconds(times.first_call_ms)}")
+    if times.preparation_us:
+        parts.append(f"new weights {figures.milliseconds(times.preparation_us / 1e3)}")
     if speed.compile_s:
         parts.append(f"compiled in {speed.compile_s:.1f} s")
     return Line("times", ", ".join(parts))

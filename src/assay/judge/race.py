@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from assay.candidates import Candidate
 from assay.correctness.screen import distance, suspicious
 from assay.judge.course import LARGE_BYTES, Course
 from assay.judge.devices import is_scarce
+from assay.judge.preparation import ROUNDS, Preparation
 from assay.judge.run import Answer, Burst, compare
 from assay.judge.seat import Seat
 from assay.judge.stable import Stable
@@ -90,6 +92,8 @@ class RaceEvidence:
     findings: list[Finding] = field(default_factory=list)
     graphed: list[Block] = field(default_factory=list)
     graphed_absent: str = ""
+    preparation_us: float | None = None
+    """What new weights cost it more than the opponent; None where it has none."""
     early_out: bool = False
     seconds: float = 0.0
 
@@ -157,10 +161,12 @@ class Race:
                 child, self._candidate, built, self._problem.argument_names, self._problem.support_files
             )
             own = self._course.seat(child, is_module=self._candidate.entry == "ModelNew")
-            self._give_weights(own, opponent, index)
+            state = self._give_weights(own, opponent, index)
             self._warm_up(own, opponent, run)
             self._blocks(own, opponent, run, self._plan.audited(index))
             self._bursts(own, opponent, run)
+            if index == 0 and state == "by name":
+                self._new_weights(own, opponent, run)
             self._ask_facts(own)
             if index == self._shop.policy.processes_timed - 1:
                 usable = self._graphed(own, opponent)
@@ -174,13 +180,24 @@ class Race:
             self._alone(opponent, run)
             self._stable.leave(opponent, self._course)
 
-    def _give_weights(self, own: Seat, opponent: Seat, index: int) -> None:
+    def _give_weights(self, own: Seat, opponent: Seat, index: int) -> str:
+        """Returns how they were matched."""
         state = own.construct(self._course.run)
         if index == 0:
             own.renew_weights(self._course.run, state)
         weights = self._course.run.reference.state()
         if weights:
             opponent.send_state(weights)
+        return state
+
+    def _new_weights(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
+        preparation = Preparation(self._course, own, opponent)
+        usual = [statistics.median(pair[k].host_us for pair in run.idle) for k in range(2)]
+        for _ in range(ROUNDS):
+            answer, other = preparation.round(*usual)
+            self._accept(answer)
+            self._look(answer, other, audit=False)
+        self.evidence.preparation_us = preparation.cost_us
 
     def _alone(self, opponent: Seat, run: ProcessRun) -> None:
         """The opponent while no candidate lives: what it can do when nobody disturbs it."""

@@ -158,6 +158,8 @@ class Speedway:
             conditions=self._conditions(),
             precision=self._precision(),
             calibration=self._calibration(),
+            preparation_us=evidence.preparation_us,
+            calls_per_weights=self._prepared.record.rules.calls_per_weights,
         )
         speed, doubts = score(heat, self._roofline(device_us(evidence.runs)))
         return speed, evidence.findings + doubts

@@ -36,6 +36,8 @@ class Times:
     """Host clock from the call to its finished result, device idle before."""
     first_call_ms: float | None
     """The first call in a fresh process: compilation and tuning at run time included."""
+    preparation_us: float | None = None
+    """What new weights cost beyond what they cost the opponent; None where there are none, or unmeasured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ class Heat:
     conditions: Conditions
     precision: Mapping[str, Any]
     calibration: Mapping[str, Any] | None
+    preparation_us: float | None = None
+    calls_per_weights: int = 0
+    """How many calls share the cost of new weights; 0 if it is free."""
 
 
 def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Finding]]:
@@ -56,8 +59,9 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     if not kept:
         kept, dropped = [list(run.blocks) for run in heat.runs], 0
     blocks = [block for group in kept for block in group]
-    ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
     clocks = check_clocks(kept)
+    ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
+    ratio = _charged(ratio, heat, clocks.device_us)
     speed = Speed(
         outcome=_outcome(heat, ratio, clocks.device_us),
         ratio=ratio,
@@ -80,6 +84,14 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     return speed, _doubts(speed, heat)
 
 
+def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
+    """The ratio with the candidate's time longer by its share of preparing weights, where that is charged."""
+    if not heat.calls_per_weights or not heat.preparation_us:
+        return ratio
+    factor = candidate_us / (candidate_us + heat.preparation_us / heat.calls_per_weights)
+    return Interval(ratio.middle * factor, ratio.low * factor, ratio.high * factor)
+
+
 def _outcome(heat: Heat, ratio: Interval, candidate_us: float) -> str:
     """Faster only if it is faster than the opponent alone, too: company may have slowed that down."""
     word = outcome(ratio, heat.margin)
@@ -100,6 +112,7 @@ def _times(heat: Heat, cold_us: float) -> Times:
         warm_us=statistics.median(warm) if warm else None,
         latency_us=statistics.median(idle) if idle else None,
         first_call_ms=heat.first_call_ms,
+        preparation_us=heat.preparation_us,
     )
 
 
