@@ -39,6 +39,7 @@ _NEAR_ONE = frozenset({
 })  # fmt: skip
 _CHAIN_STEPS = 256
 _LONG_CHAIN_STEPS = 2048
+_BLOCK_ELEMENTS = 1 << 24
 
 
 def _name(func: Any) -> str:
@@ -88,13 +89,16 @@ class RoundingNoise(DispatchMode):
         """
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64 or tensor.numel() == 0:
             return
-        noise = torch.empty_like(tensor)
-        noise.uniform_(-1.0, 1.0, generator=self._generator)
-        if self._full_size:
-            noise.sign_()
-        # An infinity (a mask, say) plus minus itself would be NaN.
-        size = tensor.abs().clamp_(min=1.0) if absolute else tensor
-        tensor.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
+        # In pieces: noise for gigabytes would need gigabytes.
+        pieces = tensor.view(-1).split(_BLOCK_ELEMENTS) if tensor.is_contiguous() else (tensor,)
+        for piece in pieces:
+            noise = torch.empty_like(piece)
+            noise.uniform_(-1.0, 1.0, generator=self._generator)
+            if self._full_size:
+                noise.sign_()
+            # An infinity (a mask, say) plus minus itself would be NaN.
+            size = piece.abs().clamp_(min=1.0) if absolute else piece
+            piece.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
 
 
 class Reordered(DispatchMode):

@@ -18,6 +18,7 @@ CLASS_BITS = 4
 FEW = 32
 """A class with fewer members is a poor sample, and borrows from the next larger one."""
 SHARE = 0.5
+_BLOCK_ELEMENTS = 1 << 24
 
 
 def _range_of_sizes(oracle: torch.Tensor) -> tuple[float, float]:
@@ -26,10 +27,12 @@ def _range_of_sizes(oracle: torch.Tensor) -> tuple[float, float]:
         return 0.0, 0.0
     low, high = (float(end) for end in torch.aminmax(oracle))
     if math.isfinite(low) and math.isfinite(high) and low * high > 0:
-        # All of one sign: no copy of gigabytes is needed.
         return min(abs(low), abs(high)), max(abs(low), abs(high))
-    sizes = torch.nan_to_num(oracle, 0.0, 0.0, 0.0).abs_()
-    return float(sizes.min()), float(sizes.max())
+    # In pieces: a copy of gigabytes would need as many again.
+    ends = [
+        torch.aminmax(torch.nan_to_num(piece, 0.0, 0.0, 0.0).abs_()) for piece in oracle.split(_BLOCK_ELEMENTS)
+    ]
+    return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
 
 
 class Magnitudes:
