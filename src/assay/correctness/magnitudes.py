@@ -30,7 +30,8 @@ def _range_of_sizes(oracle: torch.Tensor) -> tuple[float, float]:
         return min(abs(low), abs(high)), max(abs(low), abs(high))
     # In pieces: a copy of gigabytes would need as many again.
     ends = [
-        torch.aminmax(torch.nan_to_num(piece, 0.0, 0.0, 0.0).abs_()) for piece in oracle.split(_BLOCK_ELEMENTS)
+        torch.aminmax(torch.nan_to_num(piece, 0.0, 0.0, 0.0).abs_())
+        for piece in oracle.split(_BLOCK_ELEMENTS)
     ]
     return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
 
