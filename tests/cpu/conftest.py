@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from daemon_process import environment
+
+from assay.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -15,3 +21,24 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
+    """The command line in this process, for what it refuses: its exit code, output and complaint.
+
+    Where nothing is judged, a process of its own would do little but import torch.
+    """
+
+    def run(*arguments: object, folder: Path) -> tuple[object, str, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setattr(sys, "argv", ["assay", *map(str, arguments)])
+            patch.setattr(signal, "signal", lambda *_: None)
+            for name, value in environment(folder).items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as left:
+                main()
+        return left.value.code, *capfd.readouterr()
+
+    return run

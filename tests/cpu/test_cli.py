@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,12 @@ def check(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_passed_exits_0_and_ends_with_the_record(tmp_path: Path) -> None:
-    run = check(EXAMPLE / "problem.py", EXAMPLE / "kernel.py", "--keep", cwd=tmp_path)
+    run = check(EXAMPLE / "problem.py", EXAMPLE / "kernel.cpp", "--keep", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("PASSED")
     record = tmp_path / run.stdout.strip().splitlines()[-1].removeprefix("record: ")
     assert json.loads(record.read_text())["status"] == "passed"
-    assert (record.with_suffix("") / "candidate.py").read_text() == (EXAMPLE / "kernel.py").read_text()
+    assert (record.with_suffix("") / "candidate.cpp").read_text() == (EXAMPLE / "kernel.cpp").read_text()
 
 
 def test_wrong_exits_1_and_shows_mismatches(tmp_path: Path) -> None:
@@ -64,18 +65,24 @@ def test_json_is_one_object_alone(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(
-    tmp_path: Path, problem: object, candidate: object, words: str
+    refused: Callable[..., tuple[object, str, str]],
+    tmp_path: Path,
+    problem: object,
+    candidate: object,
+    words: str,
 ) -> None:
-    run = check(problem, candidate, cwd=tmp_path)
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert words in run.stderr
-    assert len(run.stderr.strip().splitlines()) == 1
+    order = ("check", problem, candidate, "--device", "cpu", "--no-speed")
+    code, output, complaint = refused(*order, folder=tmp_path)
+    assert (code, output) == (2, "")
+    assert words in complaint
+    assert len(complaint.strip().splitlines()) == 1
 
 
 def test_no_such_device(tmp_path: Path) -> None:
     run = assay("check", EXAMPLE / "problem.py", EXAMPLE / "kernel.py", "--device", "tpu", cwd=tmp_path)
     assert run.returncode == 2
+    assert run.stdout == ""
+    assert len(run.stderr.strip().splitlines()) == 1
     assert "cpu, cuda or cuda:N" in run.stderr
 
 
@@ -99,7 +106,9 @@ def test_a_problem_that_exits_gives_no_verdict(tmp_path: Path) -> None:
     problem.write_text((EXAMPLE / "problem.py").read_text() + "\nraise SystemExit(0)\n")
     run = check(problem, EXAMPLE / "wrong.py", cwd=tmp_path)
     assert run.returncode == 2
+    assert run.stdout == ""
     assert "sys.exit" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
 
 
 def test_records_that_cannot_be_written_are_told_before_judging(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ def timed(folder: Path) -> tuple[str, dict[str, Any]]:
     pytest.skip("this machine is too busy for a race")
 
 
+@pytest.mark.alone
 def test_a_check_ends_with_a_speed_verdict(timed: tuple[str, dict[str, Any]]) -> None:
     text, record = timed
     assert text.startswith("PASSED")
@@ -97,6 +98,7 @@ def test_a_check_ends_with_a_speed_verdict(timed: tuple[str, dict[str, Any]]) ->
     assert max(map(len, text.splitlines()[:-1])) <= WIDTH
 
 
+@pytest.mark.alone
 def test_a_record_with_speed_reads_back_whole(timed: tuple[str, dict[str, Any]]) -> None:
     _, record = timed
     verdict = decode_verdict(record)
@@ -153,12 +155,13 @@ def test_bench_exits_1_where_no_baseline_runs(folder: Path) -> None:
         (("check", "tiny.py", "right.py", "--budget", "nan"), "--budget is a number"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(folder: Path, arguments: tuple[str, ...], words: str) -> None:
-    run = assay(*arguments, "--device", "cpu", folder=folder)
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert words in run.stderr
-    assert len(run.stderr.strip().splitlines()) == 1
+def test_bad_input_is_one_line_and_exit_2(
+    refused: Callable[..., tuple[object, str, str]], folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    code, output, complaint = refused(*arguments, "--device", "cpu", folder=folder)
+    assert (code, output) == (2, "")
+    assert words in complaint
+    assert len(complaint.strip().splitlines()) == 1
 
 
 def test_a_problem_that_exits_is_no_ladder(folder: Path) -> None:
@@ -166,7 +169,9 @@ def test_a_problem_that_exits_is_no_ladder(folder: Path) -> None:
     problem.write_text((folder / "tiny.py").read_text() + "\nraise SystemExit(0)\n")
     run = assay("bench", problem, "--device", "cpu", folder=folder)
     assert run.returncode == 2
+    assert run.stdout == ""
     assert "sys.exit" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])

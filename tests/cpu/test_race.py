@@ -1,6 +1,7 @@
 """Gate 2 with real processes on the CPU: what is raced, what ends a race early, what is remembered.
 
-Nothing here depends on how fast anything is, except where a candidate sleeps to be slow beyond doubt.
+Nothing here depends on how fast anything is, except where a candidate sleeps to be slow beyond doubt. But
+processors that are busy with other things disturb an opponent as a cheat would: races are run alone.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ def codes(verdict: Verdict) -> list[str]:
     return [finding.code for finding in verdict.findings]
 
 
+@pytest.mark.alone
 def test_a_passed_verdict_has_a_speed(copied: Verdict) -> None:
     speed = speed_of(copied)
     assert speed.processes >= EAGER.processes_timed == 3
@@ -155,12 +157,14 @@ def test_a_passed_verdict_has_a_speed(copied: Verdict) -> None:
     assert {"prepare", "baselines", "correctness", "speed"} <= set(copied.seconds)
 
 
+@pytest.mark.alone
 def test_a_speed_survives_its_json_form(copied: Verdict) -> None:
     speed = speed_of(copied)
     again = from_plain(Speed, to_plain(speed), "speed")
     assert to_plain(again) == to_plain(speed)
 
 
+@pytest.mark.alone
 def test_a_hopeless_candidate_is_let_go_after_one_process(judge: Judge, folder: Path) -> None:
     source = COPY.replace("import torch\n", "import time\nimport torch\n", 1)
     source = source.replace("        self.calls += 1\n", "        time.sleep(0.02)\n")
@@ -169,6 +173,7 @@ def test_a_hopeless_candidate_is_let_go_after_one_process(judge: Judge, folder: 
     assert speed.ratio.high < 1 / 3
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "answer",
     [
@@ -189,6 +194,7 @@ def test_wrong_from_some_call_on_is_wrong(judge: Judge, folder: Path, answer: st
     assert not hasattr(verdict, "speed")
 
 
+@pytest.mark.alone
 def test_failing_from_some_call_on_is_no_judges_fault(judge: Judge, folder: Path) -> None:
     source = COPY.replace(
         "        self.calls += 1\n", "        self.calls += 1\n        assert self.calls < 9\n"
@@ -199,12 +205,14 @@ def test_failing_from_some_call_on_is_no_judges_fault(judge: Judge, folder: Path
     assert speed_of(healthy).processes >= 3
 
 
+@pytest.mark.alone
 def test_candidates_matched_by_seed_are_raced(judge: Judge, folder: Path) -> None:
     verdict = judge.evaluate(load_problem(folder / "linear.py"), candidate(COPY.replace("first", "other")))
     assert verdict.state == "by seed"
     assert speed_of(verdict).processes >= 3
 
 
+@pytest.mark.alone
 def test_what_writes_into_its_inputs_is_raced_on_fresh_ones(judge: Judge, folder: Path) -> None:
     """Both contestants double the input they were lent: the second must not get it doubled already."""
     source = "import torch\ndef forward(x):\n    x.mul_(2.0)\n    return torch.sigmoid(x)\n"
@@ -214,6 +222,7 @@ def test_what_writes_into_its_inputs_is_raced_on_fresh_ones(judge: Judge, folder
     assert speed_of(judge.evaluate(load_problem(folder / "in_place.py"), candidate(quiet))).processes >= 3
 
 
+@pytest.mark.alone
 def test_another_judge_finds_the_ladder_on_disk(judge: Judge, folder: Path) -> None:
     problem = load_problem(folder / "linear.py")
     first = judge.bench(problem)
