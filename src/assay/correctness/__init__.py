@@ -4,8 +4,8 @@ from assay.correctness.calibrate import Calibration, calibrate
 from assay.correctness.fingerprint import Fingerprinter
 from assay.correctness.reference import Reference, pinned_precision, tensors_of
 from assay.correctness.tolerance import Report
-from assay.correctness.touching import touched
-from assay.correctness.weights import perturbed
+from assay.correctness.touching import one_changed, touched
+from assay.correctness.weights import nudged, perturbed
 from assay.correctness.yardstick import TaskYardstick, Yardstick, check_outputs, make_yardstick
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "calibrate",
     "check_outputs",
     "make_yardstick",
+    "nudged",
+    "one_changed",
     "perturbed",
     "pinned_precision",
     "tensors_of",

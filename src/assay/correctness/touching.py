@@ -27,6 +27,24 @@ def touched(inputs: list[Any], fresh: list[Any], seed: int) -> list[Any]:
     return unflatten(tree, [_mixed(a, b, rng) for a, b in zip(mine, theirs, strict=True)])
 
 
+def one_changed(inputs: list[Any], fresh: list[Any], turn: int) -> list[Any] | None:
+    """`inputs` with one of its tensors from `fresh`, each in its turn; None where there is but one.
+
+    A memo keyed on some of the inputs answers for all of them.
+    """
+    mine: list[torch.Tensor] = []
+    theirs: list[torch.Tensor] = []
+    tree = flatten(inputs, mine)
+    flatten(fresh, theirs)
+    if len(mine) < 2 or not all(t.is_floating_point() for t in mine):
+        return None
+    if any(a.shape != b.shape for a, b in zip(mine, theirs, strict=True)):
+        return None
+    which = turn % len(mine)
+    changed: list[Any] = unflatten(tree, [*mine[:which], theirs[which], *mine[which + 1 :]])
+    return changed
+
+
 def _mixed(tensor: torch.Tensor, other: torch.Tensor, rng: random.Random) -> torch.Tensor:
     if not tensor.is_floating_point() or tensor.shape != other.shape or tensor.numel() == 0:
         return tensor

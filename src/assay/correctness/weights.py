@@ -6,7 +6,11 @@ ordinary numbers. Buffers only change by a positive factor, because a negative v
 
 from __future__ import annotations
 
+import random
+
 import torch
+
+NUDGED_ELEMENTS = 4
 
 
 def perturbed(
@@ -27,4 +31,22 @@ def perturbed(
             scale = 0.25 * float(tensor.float().square().mean().sqrt().clamp(min=0.02))
             moved = moved + scale * torch.randn(tensor.shape, generator=generator, device=device)
         fresh[name] = moved.to(tensor.dtype)
+    return fresh
+
+
+def nudged(
+    state: dict[str, torch.Tensor], parameter_names: frozenset[str], seed: int
+) -> dict[str, torch.Tensor]:
+    """The same state but for a few elements of each parameter: whoever samples weights sees no change."""
+    rng = random.Random(seed)
+    fresh = dict(state)
+    for name, tensor in state.items():
+        if name not in parameter_names or not tensor.is_floating_point() or tensor.numel() == 0:
+            continue
+        scale = float(tensor.float().square().mean().sqrt().clamp(min=0.02))
+        moved = tensor.clone()
+        for _ in range(NUDGED_ELEMENTS):
+            index = tuple(rng.randrange(n) for n in tensor.shape)
+            moved[index] += rng.choice((-1.0, 1.0)) * scale * rng.uniform(0.5, 1.5)
+        fresh[name] = moved
     return fresh

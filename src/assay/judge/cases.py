@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from assay.correctness import Fingerprinter, Report, touched
+from assay.correctness import Fingerprinter, Report, one_changed, touched
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes, unpacked
 from assay.judge.policy import Policy
 from assay.judge.prepare import PreparedCase
@@ -62,6 +62,7 @@ class CaseRunner:
         self._desk = Desk(device, Fingerprinter(device))
         self._desk.join(child)
         self._seat = Seat(child, self._desk, device, policy, is_module=is_module)
+        self._turn = secrets.randbelow(8)
         self.first_call: Timed | None = None
         """How long the very first call of this process took."""
 
@@ -135,18 +136,22 @@ class CaseRunner:
         report = compare(run, inputs, answer)
         findings = answer.findings
         if report.ok and k == 0 and room <= REPEAT_BYTES:
+            if run.calibration.writes_inputs:
+                self._desk.lay(tensors, run.instance.case.layout)  # as they were, in the same places
             findings += self._repeat(run, head, answer.got)
         return report, findings, [_Kept(prints, answer.facts)] if hold and answer.got else []
 
     def _draw(self, run: Run, k: int, room: int) -> list[Any]:
-        """Fresh contents; on call 1, where nothing forbids it, the last ones with a few elements changed."""
+        """Fresh contents; where nothing forbids it, after the first call the last ones with little changed:
+        a few elements of each input, then one input alone, in turns from case to case."""
         inputs = run.instance.make_inputs(secrets.randbits(62), self._device)
         if room > REPEAT_BYTES or not run.free_contents:
             return inputs
-        if k == 1:
-            return touched(run.first_inputs, inputs, secrets.randbits(62))
-        if k == 0:
-            run.first_inputs = inputs
+        if k:
+            self._turn += 1
+            changed = one_changed(run.last_inputs, inputs, self._turn // 2) if self._turn % 2 else None
+            inputs = changed or touched(run.last_inputs, inputs, secrets.randbits(62))
+        run.last_inputs = inputs
         return inputs
 
     def _repeat(self, run: Run, head: dict[str, Any], first: list[torch.Tensor]) -> list[Finding]:

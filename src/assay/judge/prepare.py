@@ -28,6 +28,7 @@ from assay.records import Finding, ProblemRecord, UserError
 
 CONTENTS_BYTES = 1 << 31
 LAYOUT_BYTES = 1 << 28
+BEYOND_BYTES = 1 << 30
 FULL_SIZE = "full-size-"
 
 
@@ -102,6 +103,7 @@ def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[lis
         notes.append(Finding("reduced_size", text, False, smaller.name))
         declared[0] = smaller
     derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []
+    derived = [c for c in derived if input_bytes(problem, c) <= min(room, BEYOND_BYTES)]
     derived += _at_full_size(declared[0], derived, input_bytes(problem, declared[0]))
     fitting = [case for case in declared[1:] if input_bytes(problem, case) <= room]
     return [declared[0], *fitting, *derived], notes

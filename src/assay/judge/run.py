@@ -26,7 +26,8 @@ class Run:
         self.precision = precision
         self.free_contents = case.free_contents and not case.calibration.writes_inputs
         self.lends_inputs = case.calibration.writes_inputs or case.calibration.shares_inputs
-        self.first_inputs: list[Any] = []
+        self.last_inputs: list[Any] = []
+        self.renewals = 0
         self.seed = seed
         self.reference = Reference(case.instance, precision, device, seed)
         self.by_seed = False

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from assay.correctness import perturbed
+from assay.correctness import nudged, perturbed
 from assay.judge.desk import SETUP_TIMEOUT_S, Desk, capacity_bytes, unpacked
 from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
@@ -106,7 +106,9 @@ class Seat:
         """Other weights, for the child and for the reference."""
         if state == "by name":
             names = run.reference.parameter_names()
-            renewed = perturbed(run.reference.state(), names, secrets.randbits(62))
+            run.renewals += 1
+            change = perturbed if run.renewals % 2 else nudged
+            renewed = change(run.reference.state(), names, secrets.randbits(62))
             self.send_state(renewed)
             run.reference.load_state(renewed)
         elif state == "by seed":

@@ -25,10 +25,13 @@ from assay.problems.source import ModuleSource
 from assay.problems.trials import REFUSALS, Trials, size_bytes
 
 MOST_CASES = 8
+BEYOND = "beyond"
 _MOST_CONFIRMATIONS = 32
 _MOST_HALVINGS = 3
 _FLOPS_LIMIT = 40_000_000_000
 _LAYOUTS = ("strided", "offset", "transposed")
+_LAYOUTS_OF_SEVERAL = ("mixed", "sliced")
+"""Tried in every run: one of few would be left out too often."""
 _UNEVEN = ("row_scaled", "mixture")
 _OTHERS = ("normal", "shifted", "sparse")
 
@@ -51,9 +54,19 @@ class _Deriver:
         if base is None or drawn is None:
             return ()
         self._free_contents = not any(looks_structured(tensor) for tensor in tensors_in(drawn))
-        self._layouts = tuple(name for name in _LAYOUTS if self._accepts(self._case("base", base, name)))
+        layouts = (*_LAYOUTS_OF_SEVERAL, *_LAYOUTS)
+        self._layouts = tuple(name for name in layouts if self._accepts(self._case("base", base, name)))
         self._choose(base)
-        return tuple(self._found[:MOST_CASES])
+        return (*self._found[:MOST_CASES], *self._beyond())
+
+    def _beyond(self) -> Iterator[Case]:
+        """All sizes one more than the nominal ones: room for those alone, and tails of large inputs, show.
+
+        Too large to be tried here: whoever prepares the problem drops it where the reference refuses."""
+        nominal = {knob: knob.value for knob in self._search.knobs}
+        larger = self._search.awkward(nominal, lambda size: (size + 1,), self._rng)
+        if larger is not None:
+            yield self._case(BEYOND, larger)
 
     def _affordable(self, setting: Setting | None) -> Setting | None:
         """Smaller still where a call costs too much, and a bound on how many calls are made on the CPU."""
@@ -70,21 +83,22 @@ class _Deriver:
 
     def _choose(self, base: Setting) -> None:
         rng = self._rng
-        layouts = rng.sample(self._layouts, len(self._layouts))
+        plain = [name for name in self._layouts if name in _LAYOUTS]
+        several = [name for name in self._layouts if name in _LAYOUTS_OF_SEVERAL]
+        layouts = [*rng.sample(several, len(several)), *rng.sample(plain, len(plain)), *["given"] * 4]
         uneven = rng.sample(_UNEVEN, len(_UNEVEN))
         other = rng.choice(_OTHERS)
-        first_layout = layouts[0] if layouts else "given"
-        second_layout = layouts[1] if len(layouts) > 1 else first_layout
         odd = self._search.awkward(base, ragged, rng)
         beside = self._search.awkward(base, off_by_one, rng)
         # Each line is one case; what it asks for beyond its sizes is given up when the reference refuses.
         self._add("ragged", odd, [("given", uneven[0]), ("given", "nominal")])
-        self._add("off_by_one", beside, [(first_layout, "nominal"), ("given", "nominal")])
+        self._add("off_by_one", beside, [(layouts[0], "nominal"), ("given", "nominal")])
         for one in self._search.single(base, 1, rng):
             if self._add("one", one, [("given", "nominal")]):
                 break
-        self._add(second_layout, odd or base, [(second_layout, other), (second_layout, "nominal")])
-        self._add(uneven[1], beside or base, [(first_layout, uneven[1]), ("given", uneven[1])])
+        self._add(layouts[1], odd or base, [(layouts[1], other), (layouts[1], "nominal")])
+        self._add(uneven[1], beside or base, [(layouts[2], uneven[1]), ("given", uneven[1])])
+        self._add(layouts[3], base, [(layouts[3], "nominal")])
         if not any(case.distribution == uneven[0] for case in self._found):
             self._add(uneven[0], base, [("given", uneven[0])])
         if not any(case.distribution == other for case in self._found):

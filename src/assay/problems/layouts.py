@@ -1,4 +1,4 @@
-"""The same values laid out differently in memory: strided, offset, transposed.
+"""The same values laid out differently in memory: strided, offset, transposed, sliced, or each its own way.
 
 `arrange` says how in plain numbers; the judge lays inputs out for candidates by it, and `lay_out` makes a
 tensor by it to see whether the reference itself accepts a layout. Not covered: overlapping or negative
@@ -14,6 +14,13 @@ import torch
 
 from assay.problems.problem import LAYOUTS
 from assay.records.errors import UserError
+
+_ONE_OF_EACH = ("strided", "given", "sliced", "offset", "transposed")
+
+
+def nth_layout(layout: str, k: int) -> str:
+    """The layout of the k-th input: under "mixed" each has its own, so that none tells another's strides."""
+    return _ONE_OF_EACH[k % len(_ONE_OF_EACH)] if layout == "mixed" else layout
 
 
 class Arrangement(NamedTuple):
@@ -39,6 +46,9 @@ def arrange(tensor: torch.Tensor, layout: str) -> Arrangement:
     if layout == "transposed" and len(shape) >= 2:
         swapped = dense_strides((*shape[:-2], shape[-1], shape[-2]))
         return Arrangement((*swapped[:-2], swapped[-1], swapped[-2]), 0)
+    if layout == "sliced" and len(shape) >= 2:
+        # Every other one of a larger batch: each is dense, the next does not begin where it ends.
+        return Arrangement((2 * dense[0], *dense[1:]), 0)
     return Arrangement(tuple(tensor.stride()), 0)
 
 

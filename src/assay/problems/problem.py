@@ -17,7 +17,7 @@ import torch
 
 from assay.records.rules import Rules
 
-LAYOUTS = ("given", "strided", "offset", "transposed")
+LAYOUTS = ("given", "strided", "offset", "transposed", "sliced", "mixed")
 DISTRIBUTIONS = ("nominal", "normal", "row_scaled", "mixture", "shifted", "sparse")
 
 

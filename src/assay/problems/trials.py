@@ -7,6 +7,7 @@ in `assay.correctness` finds that).
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.problems.devices import CPU, META, on_device, seeded
-from assay.problems.layouts import lay_out
+from assay.problems.layouts import lay_out, nth_layout
 from assay.problems.module_instance import ModuleInstance
 from assay.problems.nests import map_tensors, tensors_in
 from assay.problems.problem import Case
@@ -99,7 +100,10 @@ class Trials:
                     return None
                 inputs = instance.make_inputs(0, CPU)
                 model = self._model(instance, case)
-                outputs = model(*map_tensors(inputs, lambda tensor: lay_out(tensor, case.layout)))
+                turn = itertools.count()
+                outputs = model(
+                    *map_tensors(inputs, lambda tensor: lay_out(tensor, nth_layout(case.layout, next(turn))))
+                )
                 return inputs if _finite(outputs) else None
         except REFUSALS:
             return None

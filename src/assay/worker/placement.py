@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from assay.problems.layouts import arrange, span
+from assay.problems.layouts import arrange, nth_layout, span
 from assay.problems.values import NotCarried, dtype_name, dtype_named
 
 ALIGNMENT_BYTES = 512
@@ -57,8 +57,8 @@ class Placement:
 def place(tensors: Sequence[torch.Tensor], layout: str, start_bytes: int = 0) -> tuple[list[Placement], int]:
     """Placements one behind the other, and the first free byte after them."""
     placements, cursor = [], start_bytes
-    for tensor in tensors:
-        strides, lead = arrange(tensor, layout)
+    for k, tensor in enumerate(tensors):
+        strides, lead = arrange(tensor, nth_layout(layout, k))
         item = tensor.dtype.itemsize
         offset = cursor + lead * item
         placements.append(Placement(offset, tuple(tensor.shape), strides, dtype_name(tensor.dtype)))
@@ -75,5 +75,7 @@ def place_densely(forms: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Whether copying the tensor does work that whoever made it left undone."""
     # Unbound: an instance may carry methods of its own under these names.
+    if 0 in tensor.shape:
+        return False
     lengths = zip(tensor.shape, torch.Tensor.stride(tensor), strict=True)
     return any(n > 1 and s == 0 for n, s in lengths) or torch.is_conj(tensor) or torch.is_neg(tensor)
