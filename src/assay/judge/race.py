@@ -215,7 +215,9 @@ class Race:
             answer = self._course.ask(own, "idle")
             self._accept(answer)
             with own.child.frozen():
-                run.idle.append((answer.time(), self._course.ask(opponent, "idle").time()))
+                other = self._course.ask(opponent, "idle")
+            self._look(answer, other, audit=False)
+            run.idle.append((answer.time(), other.time()))
         for _ in range(self._plan.warm):
             self._course.deal()
             answer = self._course.ask(own, "warm")

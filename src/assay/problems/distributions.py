@@ -19,6 +19,7 @@ from assay.records.errors import UserError
 _RUN_OF_1D = 64
 _BLOCK_ELEMENTS = {"cuda": 1 << 24, "cpu": 1 << 20}
 _TAIL_LIMIT = 1000.0
+_ROWS_TO_KEEP_ANY = 8
 
 _Draw = Callable[[int, int, torch.Tensor, torch.Generator], torch.Tensor]
 
@@ -34,6 +35,11 @@ def redraw(tensor: torch.Tensor, distribution: str, generator: torch.Generator) 
     block_limit = _BLOCK_ELEMENTS.get(tensor.device.type, 1 << 20)
     block = max(1, block_limit // row_length) * row_length
     flat = tensor.view(-1)
+    rows = flat.numel() // row_length
+    if rows >= _ROWS_TO_KEEP_ANY:
+        # Some first rows stay as the problem drew them: no prefix tells that the rest is unusual.
+        kept = 1 + int(torch.randint(rows // 4, (), generator=generator, device=generator.device))
+        flat = flat[kept * row_length :]
     # Half precision is drawn in float32: exp and powers would round twice otherwise.
     like = torch.empty(0, device=tensor.device, dtype=torch.promote_types(tensor.dtype, torch.float32))
     for start in range(0, flat.numel(), block):

@@ -15,7 +15,7 @@ import torch
 from assay.problems.problem import LAYOUTS
 from assay.records.errors import UserError
 
-_ONE_OF_EACH = ("strided", "given", "sliced", "offset", "transposed")
+_ONE_OF_EACH = ("offset", "strided", "given", "sliced", "transposed")
 
 
 def nth_layout(layout: str, k: int) -> str:
