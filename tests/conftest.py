@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-# tests/gpu runs the same walks as tests/hostile and tests/exploits, on another device.
-for _folder in ("hostile", "exploits"):
+# tests/gpu runs the same walks as tests/hostile and tests/exploits, on another device; tests/null looks at
+# the catalogue of seeded bugs.
+for _folder in ("hostile", "exploits", "mutants"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 

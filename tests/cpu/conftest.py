@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -42,3 +43,11 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, st
         return left.value.code, *capfd.readouterr()
 
     return run
+
+
+@pytest.fixture
+def quick_children(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For children without a process: little to flush, and this process's memory as it was afterwards."""
+    monkeypatch.setattr("assay.worker.stopwatch.HOST_FLUSH_BYTES", 1 << 12)
+    yield
+    ctypes.CDLL(None).mallopt(-6, 0)  # M_PERTURB: each call poisons what is allocated next

@@ -71,3 +71,26 @@ def test_other_keys_give_other_fingerprints() -> None:
     data = random_bytes(1000)
     prints = {Fingerprinter(CPU).of(data) for _ in range(5)} | {PRINTER.of(data)}
     assert len(prints) == 6
+
+
+def test_exchanged_rows_show() -> None:
+    """Each row of 8 MiB has a multiplier of its own: what lies in one does not count for another."""
+    row = 8 << 20
+    data = torch.zeros(3 * row, dtype=torch.uint8)
+    data[5], data[2 * row + 5] = 1, 2
+    before = PRINTER.of(data)
+    data[5], data[2 * row + 5] = 2, 1
+    assert PRINTER.of(data) != before
+    data[5], data[row + 5], data[2 * row + 5] = 1, 2, 0
+    assert PRINTER.of(data) != before
+
+
+def test_a_change_that_keeps_one_fingerprint_does_not_keep_another() -> None:
+    """Whoever knew the multipliers could choose a change that goes unnoticed: they are drawn anew."""
+    stranger = Fingerprinter(CPU)
+    first, second = stranger._keys[:2].tolist()
+    words = torch.zeros(8, dtype=torch.int64)
+    changed = words.clone()
+    changed[0], changed[1] = second, -first
+    assert stranger.of(words.view(torch.uint8)) == stranger.of(changed.view(torch.uint8))
+    assert PRINTER.of(words.view(torch.uint8)) != PRINTER.of(changed.view(torch.uint8))

@@ -166,15 +166,36 @@ def test_every_position_is_in_some_tile(shape: tuple[int, ...]) -> None:
         assert np.ravel_multi_index(report.mismatches[0].index, shape or (1,)) == at if shape else True
 
 
+@pytest.mark.parametrize("closely", [False, True])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("at", [0, 1023, 1024, 1100, 1123])
-def test_one_element_is_held_alone_where_its_tile_would_hide_it(at: int) -> None:
-    """18 units off: too little for the rms of 1024 or of the last 100, too much for one element."""
-    tolerance = FloatTolerance(torch.ones(1124, dtype=torch.float64), torch.float32, 0, 1.0)
+def test_one_element_is_held_alone_where_its_tile_would_hide_it(at: int, sign: float, closely: bool) -> None:
+    """18 units off: too little for the rms of 1024 or of the last 100, too much for one element.
+
+    The quick look and the close one, which comes after disturbed runs, must say the same.
+    """
+    oracle = torch.full((1124,), sign, dtype=torch.float64)
+    tolerance = FloatTolerance(oracle, torch.float32, 0, 1.0)
+    if closely:
+        tolerance.learn_sensitivity(oracle)
     for units, passes in ((9, True), (18, False)):
-        got = torch.ones(1124)
+        got = torch.full((1124,), sign)
         got[at] += units * 2.0**-23
         report = tolerance.compare(got, 1.0)
         assert report.ok == passes and report.wrong_elements == (not passes)
+
+
+def test_a_variant_that_was_learned_before_widens_nothing() -> None:
+    oracle = torch.ones(512, dtype=torch.float64)
+    off = oracle + 1e-5 * normal(512, seed=1)
+    got = (oracle + 4e-5 * normal(512, seed=2).sign()).float()
+    ratios = []
+    for times in (1, 5):
+        tolerance = FloatTolerance(oracle, torch.float32, 0, 1.0)
+        for variant in [off] * times + [oracle]:
+            tolerance.learn(variant)
+        ratios.append(tolerance.compare(got, 1.0).worst_ratio)
+    assert ratios[0] == ratios[1] > 1
 
 
 def test_blocks_cover_the_whole_output(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from synthetic_races import Truth, draw_race, pair, timed
 
 from assay.records.speed import FASTER, NO_DIFFERENCE, SLOWER, Interval
 from assay.speed.compare import MARGIN, log_ratio, outcome, ratio_interval, tight, time_interval
+from assay.speed.samples import Block
 
 RACES = 300
 
@@ -77,6 +78,12 @@ def test_drift_cancels_within_a_block() -> None:
     interval = ratio_interval(logs)
     assert interval.low <= 1.5 <= interval.high
     assert interval.high / interval.low < 1.01
+
+
+def test_each_contestant_counts_by_the_slower_of_its_two_calls() -> None:
+    """Telling less on one of two calls gains nothing; the opponent is taken alike."""
+    block = Block((timed(100), timed(1)), (timed(3), timed(200)))
+    assert log_ratio(block) == pytest.approx(math.log(2))
 
 
 def test_single_disturbances_do_not_move_the_middle() -> None:

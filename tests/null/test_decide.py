@@ -25,10 +25,12 @@ from assay.records import (
     JudgeFault,
     Layer,
     ProblemRecord,
+    UserError,
     Verdict,
     from_plain,
     to_json,
 )
+from assay.records.decoding import decode_verdict
 
 
 def _load() -> ModuleType:
@@ -194,6 +196,16 @@ def test_every_verdict_round_trips_through_json(verdict: Verdict) -> None:
         if other.status != verdict.status:
             with pytest.raises(Exception, match="status"):
                 from_plain(other, plain)
+
+
+@pytest.mark.parametrize("verdict", every_verdict(), ids=lambda v: v.status)
+def test_the_status_says_which_kind_a_record_is(verdict: Verdict) -> None:
+    plain = json.loads(to_json(verdict))
+    assert decode_verdict(plain) == verdict
+    for status in ("passed", "wrong", "timed_out", "fine", None):
+        if status != verdict.status and {status, verdict.status} != {"wrong", "rejected"}:
+            with pytest.raises(UserError):
+                decode_verdict({**plain, "status": status})
 
 
 @pytest.mark.parametrize("verdict", every_verdict(), ids=lambda v: v.status)

@@ -76,6 +76,15 @@ def test_noise_without_a_shift_is_nobodys_fault(alone_calls: tuple[int, ...], bl
     assert sum(opponent_slowed(race) is not None for race in races) <= RACES // 100
 
 
+def test_a_spread_that_is_there_alone_as_well_is_nobodys_fault() -> None:
+    """The medians are far apart by chance; a quarter of either lies among the other."""
+    blocks = [pair(timed(100), timed(100 if k % 10 < 3 else 140)) for k in range(20)]
+    run = ProcessRun(alone_us=[90.0, 95.0, 105.0, 140.0], blocks=blocks)
+    assert opponent_slowed([run]) is None
+    lifted = [pair(timed(100), timed(140))] * 20
+    assert opponent_slowed([ProcessRun(alone_us=run.alone_us, blocks=lifted)]) == (100.0, 140.0)
+
+
 def shaken(generator: random.Random, alone_calls: tuple[int, ...], blocks: int) -> list[ProcessRun]:
     """The opponent's times within a fifth of 1 ms, alone and beside the candidate alike."""
     runs = []

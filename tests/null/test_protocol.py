@@ -16,6 +16,7 @@ import pytest
 
 from assay.records.errors import CandidateFailure
 from assay.worker import messages, protocol
+from assay.worker.handle import _reported
 from assay.worker.messages import OutputFact
 from assay.worker.protocol import Closed, Message, ProtocolError, Reader
 
@@ -227,3 +228,96 @@ def test_lists_must_be_lists() -> None:
     with pytest.raises(CandidateFailure):
         messages.decode_names(["a", 1])
     assert messages.decode_names(["a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["x" * (messages.LONGEST_TEXT + 1), "two\nlines", "\x1b[2J", "\x00"])
+def test_texts_that_are_long_or_not_printable_are_forged(text: str) -> None:
+    with pytest.raises(CandidateFailure, match="malformed"):
+        messages.decode(OutputFact, {**FACT, "type": text})
+    with pytest.raises(CandidateFailure, match="malformed"):
+        messages.decode_names(["first", text])
+
+
+def test_lists_have_an_end() -> None:
+    assert len(messages.decode_names(["a"] * messages.MOST_ITEMS)) == messages.MOST_ITEMS
+    with pytest.raises(CandidateFailure):
+        messages.decode_names(["a"] * (messages.MOST_ITEMS + 1))
+    with pytest.raises(CandidateFailure):
+        messages.decode_list(OutputFact, [FACT] * (messages.MOST_ITEMS + 1))
+
+
+SAMPLE = {"device_us": 10.0, "launch_us": 5.0, "host_us": 12.0, "sm_mhz": 1980.0}
+
+
+def test_samples_are_decoded_strictly() -> None:
+    assert messages.decode_sample(SAMPLE) == messages.Sample(10.0, 5.0, 12.0, 1980.0)
+    assert messages.decode_sample(None) is None
+
+
+@pytest.mark.parametrize("field", SAMPLE)
+@pytest.mark.parametrize("value", [-1e-9, -5.0, 1e12, "NaN", "Infinity", "-Infinity", "10", None, True])
+def test_impossible_samples_are_forged(field: str, value: Any) -> None:
+    with pytest.raises(CandidateFailure) as caught:
+        messages.decode_sample({**SAMPLE, field: value})
+    assert (caught.value.status, caught.value.code) == ("rejected", "forged_message")
+
+
+def test_a_burst_has_an_answer_for_each_call() -> None:
+    assert messages.decode_burst({"answers": [{}, {}], "launch_us": 3.5}, 2) == ([{}, {}], 3.5)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"answers": [{}], "launch_us": 3.5},
+        {"answers": [{}, {}, {}], "launch_us": 3.5},
+        {"answers": {"0": {}, "1": {}}, "launch_us": 3.5},
+        {"answers": [{}, None], "launch_us": 3.5},
+        {"answers": [{}, {}], "launch_us": -1.0},
+        {"answers": [{}, {}], "launch_us": 1e12},
+        {"answers": [{}, {}], "launch_us": "3.5"},
+        {"answers": [{}, {}]},
+        {},
+    ],
+)
+def test_forged_bursts_reject_the_candidate(head: dict[str, Any]) -> None:
+    with pytest.raises(CandidateFailure) as caught:
+        messages.decode_burst(head, 2)
+    assert (caught.value.status, caught.value.code) == ("rejected", "forged_message")
+
+
+def test_counts_are_decoded_strictly() -> None:
+    assert messages.decode_counts([["aten::mm", 2, 3.5]]) == [messages.Counted("aten::mm", 2, 3.5)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["a", -1, 3.5],
+        ["a", 2, -3.5],
+        ["a", 2, "NaN"],
+        ["a", 2, 1e12],
+        ["a", 10**12, 3.5],
+        ["a", 2.5, 3.5],
+        ["a", True, 3.5],
+        ["a\n", 2, 3.5],
+        [7, 2, 3.5],
+        ["a", 2],
+        {"name": "a", "calls": 2, "time_us": 3.5},
+        "abc",
+    ],
+)
+def test_impossible_counts_are_forged(row: Any) -> None:
+    for plain in ([row], row, [["b", 1, 1.0]] * (messages.MOST_ITEMS + 1)):
+        with pytest.raises(CandidateFailure) as caught:
+            messages.decode_counts(plain)
+        assert (caught.value.status, caught.value.code) == ("rejected", "forged_message")
+
+
+@pytest.mark.parametrize("status", ["passed", "rejected", "timed_out", "", None, 3])
+def test_a_child_cannot_claim_any_status(status: Any) -> None:
+    assert _reported({"status": status, "code": "c", "message": "m"}).status == "crashed"
+    assert [_reported({"status": s}).status for s in ("wrong", "build_failed")] == ["wrong", "build_failed"]
+    assert _reported("no object").status == "crashed"
+    assert len(_reported({"message": "x" * 10_000}).message) == 4000
+    assert _reported({"message": "a\x1b[2Jb"}).message == "a?[2Jb"

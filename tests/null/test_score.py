@@ -22,7 +22,7 @@ from assay.records.speed import (
     Times,
 )
 from assay.records.verdict import Finding
-from assay.speed.samples import Block, ProcessRun, Timed
+from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 from assay.speed.score import Heat, device_us, score
 
 IDLE = Conditions(
@@ -250,3 +250,35 @@ def test_charging_over_many_calls_costs_little() -> None:
         Truth(candidate_us=50, opponent_us=100), preparation_us=1000.0, calls_per_weights=10**6
     )
     assert charged.ratio.middle == pytest.approx(free.ratio.middle, rel=1e-3)
+
+
+def test_an_idle_call_that_takes_longer_is_a_reason() -> None:
+    """Cold calls agree with each other, because what surrounds them was left out."""
+    runs = draw_race(Truth(candidate_us=50), 1)
+    for run in runs:
+        for latency_us in (60.0, 400.0, 400.0, 400.0):
+            own = Timed(latency_us, latency_us, 1980.0, 200.0 + latency_us, 10.0)
+            run.idle.append((own, Timed(110.0, 110.0, 1980.0, 310.0, 10.0)))
+    _, doubts = score(heat_of(runs))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", True)]
+    assert "an idle call takes" in doubts[0].message
+
+
+def test_many_calls_at_once_that_take_longer_are_a_reason() -> None:
+    runs = draw_race(Truth(candidate_us=50), 1)
+    for run in runs:
+        run.bursts = [BurstPair(300.0, 200.0, 10.0, 150.0), BurstPair(301.0, 201.0, 10.0, 150.0)]
+    _, doubts = score(heat_of(runs))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", True)]
+    assert "many calls at once take" in doubts[0].message
+    for run in runs:
+        run.bursts = [BurstPair(150.0, 200.0, 10.0, 150.0), BurstPair(151.0, 201.0, 10.0, 150.0)]
+    assert score(heat_of(runs))[1] == []
+
+
+def test_the_opponent_alone_decides_who_is_faster() -> None:
+    """Beside the candidate the opponent took longer than alone, but not by enough to void the race."""
+    runs = draw_race(Truth(candidate_us=100, opponent_us=100, beside=1.1, noise_sd=0.001), 1)
+    speed, doubts = score(heat_of(runs))
+    assert speed.ratio.low > 1 + speed.margin and doubts == []
+    assert speed.outcome == NO_DIFFERENCE

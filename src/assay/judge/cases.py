@@ -142,16 +142,17 @@ class CaseRunner:
         return report, findings, [_Kept(prints, answer.facts)] if hold and answer.got else []
 
     def _draw(self, run: Run, k: int, room: int) -> list[Any]:
-        """Fresh contents; where nothing forbids it, after the first call the last ones with little changed:
-        a few elements of each input, then one input alone, in turns from case to case."""
+        """Fresh contents; on call 1, where nothing forbids it, the last ones with little changed: a few
+        elements of each input, or one input alone, in turns from case to case."""
         inputs = run.instance.make_inputs(secrets.randbits(62), self._device)
         if room > REPEAT_BYTES or not run.free_contents:
             return inputs
-        if k:
+        if k == 1:
             self._turn += 1
-            changed = one_changed(run.last_inputs, inputs, self._turn // 2) if self._turn % 2 else None
-            inputs = changed or touched(run.last_inputs, inputs, secrets.randbits(62))
-        run.last_inputs = inputs
+            changed = one_changed(run.first_inputs, inputs, self._turn // 2) if self._turn % 2 else None
+            return changed or touched(run.first_inputs, inputs, secrets.randbits(62))
+        if k == 0:
+            run.first_inputs = inputs
         return inputs
 
     def _repeat(self, run: Run, head: dict[str, Any], first: list[torch.Tensor]) -> list[Finding]:

@@ -28,7 +28,7 @@ from assay.records import Finding, ProblemRecord, UserError
 
 CONTENTS_BYTES = 1 << 31
 LAYOUT_BYTES = 1 << 28
-BEYOND_BYTES = 1 << 30
+BEYOND_BYTES = 1 << 28
 FULL_SIZE = "full-size-"
 
 

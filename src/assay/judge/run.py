@@ -26,7 +26,7 @@ class Run:
         self.precision = precision
         self.free_contents = case.free_contents and not case.calibration.writes_inputs
         self.lends_inputs = case.calibration.writes_inputs or case.calibration.shares_inputs
-        self.last_inputs: list[Any] = []
+        self.first_inputs: list[Any] = []
         self.renewals = 0
         self.seed = seed
         self.reference = Reference(case.instance, precision, device, seed)

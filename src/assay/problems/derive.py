@@ -63,10 +63,9 @@ class _Deriver:
         """All sizes one more than the nominal ones: room for those alone, and tails of large inputs, show.
 
         Too large to be tried here: whoever prepares the problem drops it where the reference refuses."""
-        nominal = {knob: knob.value for knob in self._search.knobs}
-        larger = self._search.awkward(nominal, lambda size: (size + 1,), self._rng)
-        if larger is not None:
-            yield self._case(BEYOND, larger)
+        knobs = self._search.knobs
+        if any(knob.feeds_inputs for knob in knobs):
+            yield self._case(BEYOND, {knob: knob.value + knob.feeds_inputs for knob in knobs})
 
     def _affordable(self, setting: Setting | None) -> Setting | None:
         """Smaller still where a call costs too much, and a bound on how many calls are made on the CPU."""

@@ -1,0 +1,307 @@
+"""Gate 2 between two children without processes: what is compared, what is noticed, what is asked of whom.
+
+No time is looked at: the contestants are whatever the test says, however long they take.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from in_process import Answering, InProcessRace, codes, prepared_case
+
+from assay.judge.prepare import FULL_SIZE
+from assay.judge.race import BURSTS, EARLY_OUT_RATIO, Plan
+from assay.problems import Case, Precision
+from assay.records import CandidateFailure, JudgeFault
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+PLAN = Plan.for_size(0, 100.0)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(24, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.linear(x))
+
+
+def draw(generator: torch.Generator) -> list[Any]:
+    return [torch.randn(16, 24, generator=generator)]
+
+
+def honest(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+    return module(*inputs)
+
+
+@pytest.fixture(autouse=True)
+def to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever happens to be slower by three times must not end these races."""
+    monkeypatch.setattr("assay.judge.race.EARLY_OUT_RATIO", 0.0)
+
+
+@pytest.fixture
+def race(tmp_path: Path) -> Callable[..., InProcessRace]:
+    case = prepared_case(Model, draw, Precision(), Case("nominal"))
+
+    def make(own: Answering = honest, opponent: Answering = honest) -> InProcessRace:
+        return InProcessRace(case, own, opponent, tmp_path)
+
+    return make
+
+
+Races = Callable[..., InProcessRace]
+
+
+def wrong_code(race: InProcessRace) -> str:
+    with pytest.raises(CandidateFailure) as caught:
+        race.run()
+    return f"{caught.value.status} {caught.value.code}"
+
+
+def test_an_honest_race_has_all_its_samples(race: Races) -> None:
+    made = race()
+    evidence = made.run()
+    assert evidence.findings == [] and len(evidence.runs) >= 3
+    for k, run in enumerate(evidence.runs):
+        assert len(run.blocks) == PLAN.blocks and len(run.bursts) == BURSTS
+        assert len(run.alone_us) == PLAN.alone * (2 if k == 0 else 1)
+        assert len(run.idle) >= PLAN.idle and len(run.warm) == PLAN.warm
+    opponents = [head["timing"] for head in made.opponent.heads("call")]
+    assert opponents.count("cold") == sum(2 * len(r.blocks) + len(r.alone_us) for r in evidence.runs)
+
+
+def test_samples_stand_in_the_arm_they_were_taken_from(race: Races) -> None:
+    """The opponent tells times of a quarter of an hour, which nobody else does."""
+    made = race()
+    told = {"device_us": 1e9, "launch_us": 0.0, "host_us": 1e9, "sm_mhz": 0.0}
+    made.opponent._forging = lambda op, reply: {**reply, "sample": told} if op == "sample" else reply
+    (run, *_) = made.run().runs
+    assert {s.device_us for block in run.blocks for s in block.opponent} == {1e9}
+    assert all(s.device_us < 1e9 for block in run.blocks for s in block.candidate)
+    assert set(run.alone_us) == {1e9} and all(other.host_us == 1e9 for _, other in run.idle)
+    assert all(own.host_us < 1e9 for own, _ in run.idle)
+
+
+def test_both_arms_get_the_same_bytes(race: Races) -> None:
+    made = race()
+    made.run()
+    own, other = ([x[0] for x in child.entry.seen] for child in (made.own, made.opponent))
+    shared = [x for x in own if any(torch.equal(x, y) for y in other)]
+    assert len(shared) >= 3 * 2 * PLAN.blocks
+    assert len({x.numpy().tobytes() for x in own}) == len(own), "an input that came twice"
+
+
+def test_the_candidate_stands_still_while_the_opponent_runs(race: Races) -> None:
+    """Its process is stopped during every call of the opponent, but for those before it lived."""
+    made = race()
+    lively = []
+
+    def note() -> None:
+        if made.own.entry.calls and not made.own.is_frozen:
+            lively.append(made.opponent.asked[-1]["op"] if made.opponent.asked else "")
+
+    made.opponent._forging = lambda op, reply: (note() if op in ("call", "burst") else None, reply)[1]
+    evidence = made.run()
+    # The calls alone come when the candidate's process has ended.
+    assert lively.count("burst") == 0
+    assert lively.count("call") == sum(len(run.alone_us) for run in evidence.runs) - PLAN.alone
+
+
+@pytest.mark.parametrize("process", [0, 1, 2])
+def test_one_answer_far_off_is_noticed_whenever_it_comes(race: Races, process: int) -> None:
+    """One call of some hundred, in any process: every answer is held against the opponent's."""
+    made = race()
+
+    def once(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        blocks = [head for head in made.own.heads("call") if head["timing"] == "cold"]
+        right = module(*inputs)
+        return right if len(blocks) != process * 2 * PLAN.blocks + 20 + process else right + 0.5
+
+    made.own.entry._answering = once
+    assert wrong_code(made) == "wrong wrong_when_timed"
+
+
+def test_an_answer_slightly_off_is_noticed(race: Races) -> None:
+    def later(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return module(*inputs) * (1.0 if call < 12 else 1.0001)
+
+    assert wrong_code(race(later)) == "wrong wrong_when_timed"
+
+
+def test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed(
+    race: Races, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check comes last in each process, and finds the truth; what came before must have been as near."""
+    monkeypatch.setattr(Plan, "audited", lambda self, process: {2 * self.blocks - 1})
+    monkeypatch.setattr(Plan, "decoy_blocks", lambda self: [])
+
+    def early(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return module(*inputs) * (1.001 if call == 14 else 1.0)
+
+    assert wrong_code(race(early)) == "wrong wrong_when_timed"
+
+
+def test_both_arms_wrong_alike_is_noticed(race: Races) -> None:
+    """Near to each other is not enough: some answers are held against the oracle."""
+
+    def stale(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return torch.zeros(16, 8)
+
+    assert wrong_code(race(stale, stale)) == "wrong wrong_when_timed"
+
+
+@pytest.mark.parametrize("change", [lambda y: y[:-1], lambda y: y.double(), lambda y: (y, y), lambda y: None])
+def test_the_form_counts_in_a_race_too(race: Races, change: Callable[[torch.Tensor], Any]) -> None:
+    def later(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        right = module(*inputs)
+        return right if call < 20 else change(right)
+
+    assert wrong_code(race(later)) == "wrong wrong_when_timed"
+
+
+def test_a_wrong_answer_within_a_burst_is_noticed(race: Races) -> None:
+    made = race()
+
+    def in_bursts(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        right = module(*inputs)
+        hurried = made.own.asked[-1]["op"] == "burst"
+        return right + 0.5 if hurried and torch.equal(inputs[0], made.course._burst[-1][0]) else right
+
+    made.own.entry._answering = in_bursts
+    assert wrong_code(made) == "wrong wrong_when_timed"
+
+
+def test_a_suspicious_answer_within_a_burst_is_compared_on_its_own_input(race: Races) -> None:
+    """The opponent is a little off there, so that every answer is looked at closely, and found right."""
+    made = race()
+
+    def off_in_bursts(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return module(*inputs) * (1.0001 if made.opponent.asked[-1]["op"] == "burst" else 1.0)
+
+    made.opponent.entry._answering = off_in_bursts
+    evidence = made.run()
+    assert evidence.findings == [] and all(len(run.bursts) == BURSTS for run in evidence.runs)
+
+
+def test_writing_into_inputs_in_a_race_ends_it(race: Races) -> None:
+    """In a call that the opponent does not get after it: his answer would differ, which is noticed too."""
+    made = race()
+
+    def writing(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        right = module(*inputs)
+        if made.own.asked[-1].get("timing") == "warm":
+            inputs[0][0, 0] += 1
+        return right
+
+    made.own.entry._answering = writing
+    evidence = made.run()
+    assert codes(evidence.findings) == {"input_modified"} and len(evidence.runs) == 1
+
+
+def test_what_the_child_replaced_is_a_finding(race: Races) -> None:
+    made = race()
+    made.own._forging = lambda op, reply: {**reply, "patched": ["time.time"]} if op == "facts" else reply
+    assert "patched_names" in codes(made.run().findings)
+
+
+def test_other_contents_come_among_the_timed_ones(race: Races, tmp_path: Path) -> None:
+    """Right for the nominal contents alone, in the timed calls alone."""
+    nominal = prepared_case(Model, draw, Precision(), Case("nominal"))
+    full = Case(f"{FULL_SIZE}mixture", distribution="mixture", hidden=True, derived=True)
+    other = prepared_case(Model, lambda g: [x + 50 for x in draw(g)], Precision(), full)
+    made = InProcessRace(nominal, shortcut, honest, tmp_path)
+    made.course._others = [other.instance]
+    made._race._plan = dataclasses.replace(PLAN, decoys=1)
+    assert wrong_code(made) == "wrong wrong_when_timed"
+    made = InProcessRace(nominal, honest, honest, tmp_path)
+    made.course._others = [other.instance]
+    made.run()
+    assert any(x[0].mean() > 25 for x in made.own.entry.seen)
+
+
+def shortcut(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+    right = module(*inputs)
+    return right if inputs[0].mean() < 25 else torch.zeros_like(right)
+
+
+def test_an_opponent_that_fails_beside_the_candidate_is_the_candidates_doing(race: Races) -> None:
+    def failing(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        assert call < 12
+        return module(*inputs)
+
+    assert wrong_code(race(opponent=failing)) == "rejected opponent_disturbed"
+
+
+def test_an_opponent_that_fails_alone_is_the_judges_fault(race: Races) -> None:
+    def failing(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        raise ValueError("not today")
+
+    with pytest.raises(JudgeFault, match="not today"):
+        race(opponent=failing).run()
+
+
+@pytest.mark.parametrize(("own_us", "processes"), [(1000.0, 1), (260.0, 3), (100.0, 3)])
+def test_only_the_hopeless_are_let_go_after_one_process(
+    race: Races, monkeypatch: pytest.MonkeyPatch, own_us: float, processes: int
+) -> None:
+    monkeypatch.setattr("assay.judge.race.EARLY_OUT_RATIO", EARLY_OUT_RATIO)
+    made = race()
+    for child, time_us in ((made.own, own_us), (made.opponent, 100.0)):
+        told = {"device_us": time_us, "launch_us": 0.0, "host_us": time_us, "sm_mhz": 0.0}
+        child._forging = lambda op, reply, told=told: {**reply, "sample": told} if op == "sample" else reply
+    evidence = made.run()
+    assert (len(evidence.runs), evidence.early_out) == (processes, processes == 1)
+
+
+def test_weights_of_the_race_are_new_and_the_same_for_both(race: Races) -> None:
+    made = race()
+    made.run()
+    ops = [request["op"] for request in made.own.asked if request["op"] in ("state", "call")]
+    constructed, raced = made.own.entry.weights[0], made.own.entry.weights[ops.index("call") - 1]
+    assert not any(torch.equal(a, b) for a, b in zip(constructed, raced, strict=True))
+    final = [child.entry.weights[-1] for child in (made.own, made.opponent)]
+    assert all(torch.equal(a, b) for a, b in zip(*final, strict=True))
+
+
+def test_what_new_weights_cost_is_the_candidates_own(race: Races) -> None:
+    """Its first call after each change tells of a thousand seconds more; the opponent's tells nothing new."""
+    made = race()
+    told = {"device_us": 1.0, "launch_us": 0.0, "host_us": 1.0, "sm_mhz": 0.0}
+
+    def forging(op: str, reply: dict[str, Any]) -> dict[str, Any]:
+        if op != "sample":
+            return reply
+        ops = [request["op"] for request in made.own.asked if request["op"] in ("state", "call", "burst")]
+        changed = "burst" in ops and ops[-2:] == ["state", "call"]
+        return {**reply, "sample": {**told, "host_us": 1e9} if changed else told}
+
+    made.own._forging = forging
+    cost_us = made.run().preparation_us
+    assert cost_us is not None and cost_us > 1e8
+    made = race()
+    made.opponent._forging = lambda op, reply: {**reply, "sample": told} if op == "sample" else reply
+    made.own._forging = made.opponent._forging
+    assert (made.run().preparation_us or 0.0) < 1e8
+
+
+def test_stale_weights_after_a_change_are_noticed(race: Races) -> None:
+    """The module keeps the weights of the last burst; its answers are right as long as those count."""
+    made = race()
+    kept: list[torch.nn.Module] = []
+
+    def stale(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        if made.own.asked[-1]["op"] == "burst":
+            kept[:] = [copy.deepcopy(module)]
+        fresh = made.own.asked[-2]["op"] == "state" and bool(kept)
+        return (kept[0] if fresh else module)(*inputs)
+
+    made.own.entry._answering = stale
+    assert wrong_code(made) == "wrong wrong_when_timed"

@@ -1,0 +1,376 @@
+"""Bugs in gate 2 and around the cases: what a race compares, hidden cases, refusals, rules."""
+
+from __future__ import annotations
+
+from mutant import Mutant
+
+RACE = "judge/race.py"
+PREPARE = "judge/prepare.py"
+JUDGEMENT = "judge/judgement.py"
+CENSUS = "judge/census.py"
+
+RACED = "cpu/test_race_parts.py"
+SAMPLES = f"{RACED}::test_an_honest_race_has_all_its_samples"
+FAR_OFF = f"{RACED}::test_one_answer_far_off_is_noticed_whenever_it_comes"
+PREPARED = "cpu/test_prepare.py"
+HIDDEN = f"{PREPARED}::test_hidden_cases_differ_in_size_layout_and_contents"
+COUNTED = "cpu/test_census_rules.py"
+CHARGED = "null/test_score.py"
+WAY = "cpu/test_judgement.py"
+
+_RACE = (
+    Mutant(
+        "timed-answers-not-compared",
+        RACE,
+        "            self._look(answers[True], answers[False], audit=first + half in audited)\n",
+        "",
+        (FAR_OFF,),
+        "F9",
+    ),
+    Mutant(
+        "one-process-compared",
+        RACE,
+        "if not audit and not suspicious(apart, self._known_apart):",
+        "if not audit and self._known_apart:",
+        (FAR_OFF,),
+        "E12",
+    ),
+    Mutant(
+        "answers-before-the-first-check-forgotten",
+        RACE,
+        "if any(suspicious(earlier, self._known_apart) for earlier in self._unknown_apart):",
+        "if not self._known_apart and self._unknown_apart:",
+        (f"{RACED}::test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed",),
+        "E12",
+    ),
+    Mutant(
+        "oracle-never-asked",
+        RACE,
+        "        if not report.ok:\n            shown",
+        "        if report.elements < 0:\n            shown",
+        (f"{RACED}::test_both_arms_wrong_alike_is_noticed",),
+        "F9",
+    ),
+    Mutant(
+        "no-call-sure-to-be-checked",
+        RACE,
+        "count = max(count, 1) if process == 0 else count",
+        "count = count if process == 0 else count",
+        ("cpu/test_race.py::test_some_call_of_the_first_process_is_always_compared_with_the_oracle",),
+        "F9",
+    ),
+    Mutant(
+        "checked-calls-known-beforehand",
+        RACE,
+        "return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))",
+        "return set(range(min(count, 2 * self.blocks)))",
+        ("cpu/test_race.py::test_some_call_of_the_first_process_is_always_compared_with_the_oracle",),
+        "E11",
+    ),
+    Mutant(
+        "form-not-checked-in-a-race",
+        RACE,
+        "        if answer.complaint:\n            raise _wrong(answer.complaint)\n",
+        "        if answer.complaint:\n            return\n",
+        (f"{RACED}::test_the_form_counts_in_a_race_too",),
+        "D9",
+    ),
+    Mutant(
+        "findings-of-a-race-dropped",
+        RACE,
+        "self.evidence.findings += [f for f in answer.findings if f.code not in said]",
+        "said.update(f.code for f in answer.findings)",
+        (f"{RACED}::test_writing_into_inputs_in_a_race_ends_it",),
+        "E1",
+    ),
+    Mutant(
+        "race-goes-on-after-a-fatal-finding",
+        RACE,
+        "if any(finding.fatal for finding in self.evidence.findings):",
+        "if all(not finding.fatal for finding in self.evidence.findings) and index < 0:",
+        (f"{RACED}::test_writing_into_inputs_in_a_race_ends_it",),
+    ),
+    Mutant(
+        "replaced-names-not-asked-for",
+        RACE,
+        '        self.evidence.findings += patched_finding(facts.get("patched"))\n',
+        "",
+        (f"{RACED}::test_what_the_child_replaced_is_a_finding",),
+        "A7",
+    ),
+    Mutant(
+        "burst-answers-not-compared",
+        RACE,
+        "                self._look(answer, other, audit=False)\n",
+        "",
+        (f"{RACED}::test_a_wrong_answer_within_a_burst_is_noticed",),
+        "B7",
+    ),
+    Mutant(
+        "burst-answers-compared-with-another-input",
+        RACE,
+        "                self._course.turn_to(k)\n",
+        "",
+        (f"{RACED}::test_a_suspicious_answer_within_a_burst_is_compared_on_its_own_input",),
+        "B7",
+    ),
+    Mutant(
+        "no-other-contents-when-timed",
+        RACE,
+        "if self._course.deal_other():",
+        "if self._course.deal_other() and not self._cover_us:",
+        (f"{RACED}::test_other_contents_come_among_the_timed_ones",),
+        "E11",
+    ),
+    Mutant(
+        "candidate-runs-beside-the-opponent",
+        RACE,
+        "                    with own.child.frozen():\n                        answers[False] =",
+        "                    if own.child is not None:\n                        answers[False] =",
+        (f"{RACED}::test_the_candidate_stands_still_while_the_opponent_runs",),
+        "A19",
+    ),
+    Mutant(
+        "candidate-runs-beside-the-opponents-bursts",
+        RACE,
+        "                    with own.child.frozen():\n                        bursts[False] =",
+        "                    if own.child is not None:\n                        bursts[False] =",
+        (f"{RACED}::test_the_candidate_stands_still_while_the_opponent_runs",),
+        "A19",
+    ),
+    Mutant(
+        "opponents-failure-is-nobodys",
+        RACE,
+        'raise CandidateFailure("rejected", "opponent_disturbed", text) from failure',
+        'raise CandidateFailure("crashed", "opponent_disturbed", text) from failure',
+        (f"{RACED}::test_an_opponent_that_fails_beside_the_candidate_is_the_candidates_doing",),
+        "A19",
+    ),
+    Mutant(
+        "arms-mixed-up-in-a-block",
+        RACE,
+        "return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))",
+        "return Block((pairs[0][0], pairs[0][1]), (pairs[1][0], pairs[1][1]))",
+        (f"{RACED}::test_samples_stand_in_the_arm_they_were_taken_from",),
+    ),
+    Mutant(
+        "arms-swapped-in-a-block",
+        RACE,
+        "pairs.append((answers[True].time(), answers[False].time()))",
+        "pairs.append((answers[False].time(), answers[True].time()))",
+        (f"{RACED}::test_samples_stand_in_the_arm_they_were_taken_from",),
+    ),
+    Mutant(
+        "one-process-is-enough",
+        RACE,
+        "enough = index + 1 >= policy.processes_timed",
+        "enough = index + 1 >= 1",
+        (SAMPLES,),
+    ),
+    Mutant(
+        "the-fast-let-go-early",
+        RACE,
+        "first.middle < EARLY_OUT_RATIO and first.high < EARLY_OUT_HIGH:",
+        "first.middle > EARLY_OUT_RATIO:",
+        (f"{RACED}::test_only_the_hopeless_are_let_go_after_one_process",),
+    ),
+    Mutant(
+        "opponent-never-timed-alone",
+        RACE,
+        "        if index == 0:\n            self._alone(opponent, run)\n",
+        "",
+        (SAMPLES,),
+        "A19",
+    ),
+    Mutant(
+        "weights-of-gate-1-raced",
+        RACE,
+        "            own.renew_weights(self._course.run, state)\n",
+        "            state.strip()\n",
+        (f"{RACED}::test_weights_of_the_race_are_new_and_the_same_for_both",),
+        "B17",
+    ),
+)
+
+_AROUND = (
+    Mutant(
+        "hidden-cases-dropped",
+        PREPARE,
+        "derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []",
+        "derived = list(problem.derived_cases(secrets.randbits(62)))[:0] if policy.derive_hidden else []",
+        (HIDDEN,),
+        "G1",
+    ),
+    Mutant(
+        "no-other-contents-at-the-scored-size",
+        PREPARE,
+        "if uneven and nominal.distribution ==",
+        "if not uneven and nominal.distribution ==",
+        (f"{PREPARED}::test_the_scored_size_gets_other_contents_and_another_layout",),
+        "F8",
+    ),
+    Mutant(
+        "no-other-layout-at-the-scored-size",
+        PREPARE,
+        "if layouts and nominal.layout ==",
+        "if not layouts and nominal.layout ==",
+        (f"{PREPARED}::test_the_scored_size_gets_other_contents_and_another_layout",),
+        "G3",
+    ),
+    Mutant(
+        "flawed-problems-judged",
+        PREPARE,
+        "elif not any(c.discriminates for c in calibrations):",
+        "elif not calibrations:",
+        (f"{PREPARED}::test_what_no_case_can_tell_is_a_flaw",),
+        "D6",
+    ),
+    Mutant(
+        "dead-inputs-no-flaw",
+        PREPARE,
+        "for k in sorted(dead)]",
+        "for k in sorted(dead)[:0]]",
+        (f"{PREPARED}::test_what_no_case_can_tell_is_a_flaw",),
+        "D20",
+    ),
+    Mutant(
+        "unseen-precision-no-note",
+        PREPARE,
+        "    notes += unseen(cases)\n",
+        "",
+        (f"{PREPARED}::test_a_precision_that_no_case_can_tell_is_noted",),
+        "F11",
+    ),
+    Mutant(
+        "refusing-values-allowed",
+        JUDGEMENT,
+        "if refusal and spec.derived and self._accepts_nominal_contents(case, calls):",
+        "if refusal and spec.derived and not calls:",
+        (f"{WAY}::test_refusing_values_is_no_way_out",),
+        "D19",
+    ),
+    Mutant(
+        "raising-on-a-declared-case-is-a-refusal",
+        JUDGEMENT,
+        "            if spec.derived and refusal\n",
+        "            if refusal\n",
+        (f"{WAY}::test_raising_on_a_declared_case_is_a_crash",),
+        "D19",
+    ),
+    Mutant(
+        "wrong-cases-raced",
+        JUDGEMENT,
+        'wrong = any(case.outcome not in ("passed", "refused") for case in self._cases)',
+        'wrong = any(case.outcome == "crashed" for case in self._cases)',
+        (f"{WAY}::test_only_what_is_clean_is_raced",),
+    ),
+    Mutant(
+        "fatal-findings-raced",
+        JUDGEMENT,
+        "not wrong and not any(finding.fatal for finding in self._findings)",
+        "not wrong and len(self._findings) >= 0",
+        (f"{WAY}::test_what_the_child_replaced_is_asked_before_it_is_raced",),
+        "A7",
+    ),
+    Mutant(
+        "refusing-every-test-allowed",
+        JUDGEMENT,
+        "if not any(case.calibration.discriminates for case in ran):",
+        "if not ran:",
+        (f"{WAY}::test_refusing_every_case_that_tells_is_no_way_out",),
+        "D19",
+    ),
+    Mutant(
+        "first-wrong-case-forgotten",
+        JUDGEMENT,
+        "        self._cases.append(evidence.result)\n        said",
+        "        self._cases[:] = [evidence.result]\n        said",
+        (f"{WAY}::test_only_what_is_clean_is_raced",),
+        "D16",
+    ),
+)
+
+_RULES = (
+    Mutant(
+        "library-calls-allowed-everywhere",
+        CENSUS,
+        "forbidden = not rules.library_calls",
+        "forbidden = not rules",
+        (COUNTED,),
+        "H1",
+    ),
+    Mutant(
+        "what-cannot-be-counted-is-clean",
+        CENSUS,
+        "if census.absent and forbidden:",
+        "if census.absent and not forbidden:",
+        (COUNTED,),
+        "H1",
+    ),
+    Mutant(
+        "library-kernels-are-the-candidates",
+        CENSUS,
+        'return "library" if _LIBRARY_KERNEL.search(name) else "own"',
+        'return "own" if _LIBRARY_KERNEL.search(name) else "own"',
+        (COUNTED,),
+        "H3",
+    ),
+    Mutant(
+        "operators-are-housekeeping",
+        CENSUS,
+        'return "housekeeping" if base in _HOUSEKEEPING else "library"',
+        'return "housekeeping"',
+        (COUNTED,),
+        "H2",
+    ),
+    Mutant(
+        "decoy-kernels-count",
+        CENSUS,
+        'if census.replay in ("right", NEVER_LAUNCHED):',
+        'if census.replay in ("wrong",):',
+        (COUNTED,),
+        "H7",
+    ),
+    Mutant(
+        "rules-of-the-policy-ignored",
+        PREPARE,
+        "library_calls=problem.rules.library_calls and not policy.forbid_libraries",
+        "library_calls=problem.rules.library_calls",
+        (f"{PREPARED}::test_a_policy_may_forbid_what_the_problem_allows",),
+        "H1",
+    ),
+    Mutant(
+        "new-weights-never-charged",
+        "speed/score.py",
+        "if not heat.calls_per_weights or not heat.preparation_us:",
+        "if heat.preparation_us or not heat.calls_per_weights:",
+        (f"{CHARGED}::test_preparing_weights_is_free_unless_it_is_charged",),
+        "B17",
+    ),
+    Mutant(
+        "new-weights-charged-to-the-opponent",
+        "speed/score.py",
+        "factor = candidate_us / (candidate_us + heat.preparation_us / heat.calls_per_weights)",
+        "factor = (candidate_us + heat.preparation_us / heat.calls_per_weights) / candidate_us",
+        (f"{CHARGED}::test_preparing_weights_is_free_unless_it_is_charged",),
+        "B17",
+    ),
+    Mutant(
+        "new-weights-cost-the-opponents-time",
+        "judge/preparation.py",
+        "self._extra_us.append(own_us - other_us)",
+        "self._extra_us.append(other_us - own_us)",
+        (f"{RACED}::test_what_new_weights_cost_is_the_candidates_own",),
+        "B17",
+    ),
+    Mutant(
+        "stale-weights-after-a-change-unseen",
+        RACE,
+        "            self._accept(answer)\n            self._look(answer, other, audit=False)\n        self",
+        "            self._accept(answer)\n        self",
+        (f"{RACED}::test_stale_weights_after_a_change_are_noticed",),
+        "B17",
+    ),
+)
+
+MUTANTS = (*_RACE, *_AROUND, *_RULES)

@@ -1,0 +1,273 @@
+"""Bugs in the comparison: tolerances, the yardstick, large cases in parts."""
+
+from __future__ import annotations
+
+from mutant import Mutant
+
+TOLERANCE = "correctness/tolerance.py"
+YARDSTICK = "correctness/yardstick.py"
+PARTS = "correctness/parts.py"
+
+EDGES = "cpu/test_tolerance_edges.py"
+ELEMENT = f"{EDGES}::test_one_element_is_held_alone_where_its_tile_would_hide_it"
+CLUSTER = f"{EDGES}::test_a_cluster_of_small_errors_fails_where_each_alone_would_pass"
+NOT_FINITE = f"{EDGES}::test_a_number_may_not_become_nan_or_infinite"
+SPECIAL = f"{EDGES}::test_nan_and_infinity_must_stand_where_the_specification_has_them"
+BLOCKS = f"{EDGES}::test_blocks_cover_the_whole_output"
+OUTPUTS = f"{EDGES}::test_every_output_is_checked"
+SLACK = f"{EDGES}::test_slack_widens_in_proportion"
+LARGE_AND_SMALL = f"{EDGES}::test_large_elements_lend_no_tolerance_to_small_ones"
+INTEGERS = f"{EDGES}::test_booleans_and_integers_are_exact"
+HONEST = "cpu/test_tolerance.py::test_honest_variants_pass"
+WRONG = "cpu/test_tolerance.py::test_wrong_variants_fail_on_every_seed"
+SPLIT = "cpu/test_parts.py"
+CALIBRATED = "cpu/test_calibrate.py"
+
+_TOLERANCE = (
+    Mutant(
+        "element-test-removed",
+        TOLERANCE,
+        "bad = torch.where(special, ~same, ~(error <= limit))",
+        "bad = torch.where(special, ~same, torch.zeros_like(special))",
+        (ELEMENT,),
+        "D10",
+    ),
+    Mutant(
+        "worst-tile-test-removed",
+        TOLERANCE,
+        "return bad, tile_ratio > 1, max(",
+        "return bad, tile_ratio > math.inf, max(",
+        (CLUSTER,),
+        "D10",
+    ),
+    Mutant(
+        "nan-passes-the-element-test", TOLERANCE, "~(error <= limit)", "error > limit", (NOT_FINITE,), "D12"
+    ),
+    Mutant(
+        "nan-dropped-by-the-quick-look",
+        TOLERANCE,
+        "        if not torch.isfinite(tile_ratio).all():\n            return math.inf, tile_ratio\n",
+        "        tile_ratio = tile_ratio.nan_to_num(0.0, 0.0)\n",
+        (NOT_FINITE,),
+        "D12",
+    ),
+    Mutant(
+        "nan-wildcard-for-any-special-value",
+        TOLERANCE,
+        "same = torch.where(torch.isnan(rounded), torch.isnan(g), g == rounded)",
+        "same = ~torch.isfinite(g)",
+        (SPECIAL,),
+        "D11",
+    ),
+    Mutant(
+        "special-values-not-compared",
+        TOLERANCE,
+        "bad = torch.where(special, ~same, ~(error <= limit))",
+        "bad = ~special & ~(error <= limit)",
+        (SPECIAL,),
+        "D11",
+    ),
+    Mutant(
+        "honest-infinity-rejected",
+        TOLERANCE,
+        "special = ~torch.isfinite(rounded)",
+        "special = torch.isnan(rounded)",
+        (SPECIAL,),
+        "F17",
+    ),
+    Mutant(
+        "overflow-excused-everywhere",
+        TOLERANCE,
+        "excused = self._loose[span.elements] & ~torch.isfinite(g)",
+        "excused = ~torch.isfinite(g)",
+        (f"{EDGES}::test_overflow_of_the_native_run_excuses_overflow_only_there",),
+        "F17",
+    ),
+    Mutant(
+        "fixed-atol",
+        TOLERANCE,
+        "limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()",
+        "limit = torch.full_like(o, 1e-2)",
+        (ELEMENT,),
+        "F13",
+    ),
+    Mutant(
+        "tolerance-of-the-wrong-sign",
+        TOLERANCE,
+        "limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()",
+        "limit = ULP_FACTOR * self._info.eps * self._finite(o)",
+        (ELEMENT,),
+    ),
+    Mutant(
+        "tolerance-of-the-candidates-own-value",
+        TOLERANCE,
+        "limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()",
+        "limit = ULP_FACTOR * self._info.eps * self._finite(g).abs_()",
+        (f"{EDGES}::test_got_and_oracle_are_not_interchangeable",),
+        "F20",
+    ),
+    Mutant("ulps-by-the-thousand", TOLERANCE, "ULP_FACTOR = 4.0", "ULP_FACTOR = 4000.0", (ELEMENT,)),
+    Mutant("tile-factor-tenfold", TOLERANCE, "TILE_FACTOR = 3.0", "TILE_FACTOR = 30.0", (CLUSTER,)),
+    Mutant(
+        "element-factor-hundredfold",
+        TOLERANCE,
+        "TILE_TO_ELEMENT = 12.0",
+        "TILE_TO_ELEMENT = 1200.0",
+        (ELEMENT,),
+    ),
+    Mutant("slack-dropped", TOLERANCE, "limit *= slack", "limit *= 1.0", (SLACK,), "D17"),
+    Mutant(
+        "last-tile-skipped",
+        TOLERANCE,
+        "last = min(first + per_span, count)",
+        "last = min(first + per_span, max(count - 1, 1))",
+        (BLOCKS,),
+        "D10",
+    ),
+    Mutant(
+        "last-short-tile-skipped",
+        TOLERANCE,
+        "return torch.cat([largest, rest.amax().reshape(1)]) if rest.numel() else largest",
+        "return torch.cat([largest, rest.new_zeros(1)]) if rest.numel() else largest",
+        (ELEMENT,),
+        "D10",
+    ),
+    Mutant(
+        "only-the-first-block-compared",
+        TOLERANCE,
+        "for first in range(0, count, per_span):",
+        "for first in range(0, min(count, 1), per_span):",
+        (BLOCKS,),
+        "D10",
+    ),
+    Mutant(
+        "every-element-a-near-tie",
+        TOLERANCE,
+        "jumps = sensitivity > JUMP_FACTOR * limit",
+        "jumps = torch.ones_like(special)",
+        (CLUSTER,),
+    ),
+    Mutant(
+        "honest-errors-not-learned",
+        TOLERANCE,
+        "self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)",
+        "self._honest_rms[span.tiles] += 0.0 * rms",
+        (HONEST,),
+    ),
+    Mutant(
+        "honest-errors-added-up",
+        TOLERANCE,
+        "self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)",
+        "self._honest_rms[span.tiles] += rms",
+        (f"{EDGES}::test_a_variant_that_was_learned_before_widens_nothing",),
+    ),
+    Mutant(
+        "large-elements-lend-tolerance",
+        TOLERANCE,
+        "return torch.minimum(by_tile, TILE_TO_ELEMENT",
+        "return torch.maximum(by_tile, TILE_TO_ELEMENT",
+        (LARGE_AND_SMALL,),
+        "F13",
+    ),
+    Mutant(
+        "one-size-for-all-elements",
+        "correctness/magnitudes.py",
+        "self.uniform = self._top == 0.0 or",
+        "self.uniform = True or",
+        (LARGE_AND_SMALL,),
+        "F13",
+    ),
+)
+
+_YARDSTICK = (
+    Mutant(
+        "only-the-first-output", YARDSTICK, "_merged(reports)\n", "_merged(reports[:1])\n", (OUTPUTS,), "D9"
+    ),
+    Mutant("only-the-last-output", YARDSTICK, "ok=not failing", "ok=reports[-1].ok", (OUTPUTS,), "D16"),
+    Mutant(
+        "tolerance-argument-dropped",
+        YARDSTICK,
+        "tolerance.compare(out, self._slack)",
+        "tolerance.compare(out, 1.0)",
+        (SLACK,),
+        "D17",
+    ),
+    Mutant(
+        "tolerance-keyed-on-another-dtype",
+        YARDSTICK,
+        "FloatTolerance(o, n.dtype, k, floor)",
+        "FloatTolerance(o, torch.bfloat16, k, floor)",
+        (WRONG,),
+        "F12",
+    ),
+    Mutant(
+        "integers-compared-with-tolerance",
+        YARDSTICK,
+        "wrong = got != oracle",
+        "wrong = (got.double() - oracle.double()).abs() > 1",
+        (INTEGERS,),
+    ),
+    Mutant(
+        "integers-near-any-variant",
+        YARDSTICK,
+        "wrong &= got != other",
+        "wrong &= (got.double() - other.double()).abs() > 1",
+        (INTEGERS,),
+    ),
+    Mutant(
+        "honest-variants-never-run",
+        YARDSTICK,
+        "if level >= 1 and self._level < 1:",
+        "if level >= 1 and self._level > 1:",
+        (HONEST,),
+        "F14",
+    ),
+    Mutant(
+        "rounded-oracle-for-everyone",
+        YARDSTICK,
+        'floor = 1.0 if reference.oracle == "float64" else ROUNDED_ORACLE_FLOOR',
+        "floor = 1000.0",
+        (WRONG,),
+        "F1",
+    ),
+    Mutant(
+        "task-check-ignored",
+        YARDSTICK,
+        "Report(complaint is None, ratio",
+        "Report(True, ratio",
+        (f"{CALIBRATED}::test_a_task_with_its_own_check_is_asked_instead",),
+    ),
+    Mutant(
+        "only-the-first-part-compared",
+        YARDSTICK,
+        "if not reports[-1][1].ok:",
+        "if reports:",
+        (f"{SPLIT}::test_the_outcome_is_that_of_the_whole",),
+        "D10",
+    ),
+    Mutant(
+        "last-part-left-out",
+        PARTS,
+        "for first in range(0, self.rows, self.rows_per_part):",
+        "for first in range(0, self.rows - self.rows_per_part, self.rows_per_part):",
+        (SPLIT,),
+        "D10",
+    ),
+    Mutant(
+        "first-part-speaks-for-all",
+        PARTS,
+        "ok=not failing",
+        "ok=reports[0][1].ok",
+        (f"{SPLIT}::test_the_outcome_is_that_of_the_whole",),
+        "D16",
+    ),
+    Mutant(
+        "rows-cut-apart-untried",
+        PARTS,
+        "return distance(joined, together) <= SAME and",
+        "return True or",
+        (f"{SPLIT}::test_rows_that_know_of_each_other_stay_together",),
+    ),
+)
+
+MUTANTS = (*_TOLERANCE, *_YARDSTICK)
