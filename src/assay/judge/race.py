@@ -310,15 +310,26 @@ class Race:
         if not audit and not self._known_apart:
             self._unknown_apart.append(apart)
             return
-        if not audit and not suspicious(apart, self._known_apart):
+        doubtful = not self._known_apart or suspicious(apart, self._known_apart)
+        if not audit and not doubtful:
             return
-        other.got.clear()
+        if self._course.is_large or not doubtful:
+            other.got.clear()
         self._audit(own)
+        if doubtful and not self._course.is_large:
+            self._audit_opponent(other)
         if math.isfinite(apart):
             self._known_apart.append(apart)
         if any(suspicious(earlier, self._known_apart) for earlier in self._unknown_apart):
             raise _wrong(f"{max(self._unknown_apart):.3g} away from the baseline's, {apart:.3g} when checked")
         self._unknown_apart.clear()
+
+    def _audit_opponent(self, other: Answer) -> None:
+        """What the candidate is compared with must be right, or being far from it would seem usual."""
+        report = compare(self._course.run, self._course.inputs, other)
+        if not report.ok:
+            text = f"the baseline's answer was spoiled beside the candidate: {report.message}"
+            raise CandidateFailure("rejected", "opponent_disturbed", text)
 
     def _audit(self, answer: Answer) -> None:
         report = compare(self._course.run, self._course.inputs, answer)
