@@ -30,7 +30,7 @@ _RACE = (
     Mutant(
         "one-process-compared",
         RACE,
-        "if not audit and not suspicious(apart, self._known_apart):",
+        "if not audit and not doubtful:",
         "if not audit and self._known_apart:",
         (FAR_OFF,),
         "E12",

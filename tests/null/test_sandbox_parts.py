@@ -46,6 +46,9 @@ from assay.sandbox import (
     unused_uid,
 )
 
+# What a confined process finds depends on the threads of the one it was forked from: a worker has more.
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:

@@ -24,8 +24,14 @@ _ROWS_TO_KEEP_ANY = 8
 _Draw = Callable[[int, int, torch.Tensor, torch.Generator], torch.Tensor]
 
 
-def redraw(tensor: torch.Tensor, distribution: str, generator: torch.Generator) -> None:
-    """Overwrite `tensor` in place with a draw from `distribution`; "nominal" leaves it alone."""
+def redraw(
+    tensor: torch.Tensor, distribution: str, generator: torch.Generator, *, behind_prefix: bool = False
+) -> None:
+    """Overwrite `tensor` in place with a draw from `distribution`; "nominal" leaves it alone.
+
+    Args:
+        behind_prefix: some first rows stay as they are, so that no prefix tells that the rest is unusual.
+    """
     if distribution not in DISTRIBUTIONS:
         raise UserError(f"unknown distribution '{distribution}': use one of {', '.join(DISTRIBUTIONS)}")
     if distribution == "nominal" or tensor.device.type == "meta" or tensor.numel() == 0:
@@ -36,8 +42,7 @@ def redraw(tensor: torch.Tensor, distribution: str, generator: torch.Generator) 
     block = max(1, block_limit // row_length) * row_length
     flat = tensor.view(-1)
     rows = flat.numel() // row_length
-    if rows >= _ROWS_TO_KEEP_ANY:
-        # Some first rows stay as the problem drew them: no prefix tells that the rest is unusual.
+    if behind_prefix and rows >= _ROWS_TO_KEEP_ANY:
         kept = 1 + int(torch.randint(rows // 4, (), generator=generator, device=generator.device))
         flat = flat[kept * row_length :]
     # Half precision is drawn in float32: exp and powers would round twice otherwise.

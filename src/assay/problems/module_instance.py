@@ -118,8 +118,8 @@ class ModuleInstance:
             whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
             if not (whole and tensor.is_contiguous()) or id(tensor) in kept:
                 # A view, or a tensor the module keeps: writing in place would change something else as well.
-                tensor = torch.empty_like(tensor, memory_format=torch.contiguous_format)
-            redraw(tensor, self.case.distribution, generator)
+                tensor = tensor.clone(memory_format=torch.contiguous_format)
+            redraw(tensor, self.case.distribution, generator, behind_prefix=True)
             return tensor
 
         return map_tensors(inputs, change)
