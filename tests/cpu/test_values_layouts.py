@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.problems.layouts import arrange, dense_strides, lay_out, span
+from assay.problems.layouts import arrange, dense_strides, lay_out, nth_layout, span
 from assay.problems.problem import LAYOUTS
 from assay.problems.values import MAX_DEPTH, NotCarried, dtype_name, dtype_named, flatten, unflatten
 from assay.records.errors import UserError
@@ -237,14 +237,14 @@ def test_views_inside_an_arena_hold_what_is_written_and_do_not_overlap(
     arena = torch.zeros(end, dtype=torch.uint8)
     for tensor, spot in zip(tensors, places, strict=True):
         spot.view(arena).copy_(tensor)
-    for tensor, spot in zip(tensors, places, strict=True):
+    for k, (tensor, spot) in enumerate(zip(tensors, places, strict=True)):
         again = Placement.from_plain(json.loads(json.dumps(spot.plain())))
         assert again == spot
         view = again.view(arena)
         assert torch.equal(view, tensor) and view.dtype == tensor.dtype
         if tensor.numel():
             assert view.untyped_storage().data_ptr() == arena.data_ptr()
-        lead = tensor.dtype.itemsize if layout == "offset" and tensor.dim() else 0
+        lead = tensor.dtype.itemsize if nth_layout(layout, k) == "offset" and tensor.dim() else 0
         assert (spot.offset_bytes - lead) % ALIGNMENT_BYTES == 0
     assert not arena[:start].any() and end % ALIGNMENT_BYTES == 0
 
