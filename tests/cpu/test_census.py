@@ -121,6 +121,12 @@ def test_own_code_passes_where_libraries_are_forbidden(strict: Judge, problem: P
     assert census.replay == "wrong"
 
 
+def test_an_empty_case_does_not_show_that_a_kernel_does_not_matter(judge: Judge, problem: Path) -> None:
+    verdict = verdict_of(judge, problem, OWN, ".cpp")
+    assert any(0 in case.sizes.values() for case in verdict.cases)
+    assert "kernel_does_not_matter" not in codes(verdict)
+
+
 def test_torch_is_rejected_where_libraries_are_forbidden(strict: Judge, problem: Path) -> None:
     verdict = verdict_of(strict, problem, TORCH, ".py")
     assert verdict.status == "rejected"
