@@ -23,8 +23,6 @@ from assay.problems.values import canonical, flatten, unflatten
 
 # What trusted reference code may raise when it is asked to run in a precision it was not written for.
 UNSUPPORTED = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError)
-
-
 OTHER_SEED = 20_011
 
 
@@ -91,12 +89,19 @@ class Reference:
         seed: int,
         *,
         input_amplitude: float,
+        chain_amplitude: float = 0.0,
         full_size: bool = False,
     ) -> list[torch.Tensor]:
-        """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well."""
+        """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well.
+
+        Args:
+            chain_amplitude: what each addition of a sum is off by.
+        """
         if self.oracle != "float64":
             return [_widened(t) for t in tensors_of(self.native(inputs))]
-        noise = RoundingNoise(amplitude, seed, self.device, full_size=full_size)
+        noise = RoundingNoise(
+            amplitude, seed, self.device, chain_amplitude=chain_amplitude, full_size=full_size
+        )
         return self._run_wide(inputs, noise, input_amplitude)
 
     def downgraded(self, inputs: list[Any]) -> list[torch.Tensor] | None:

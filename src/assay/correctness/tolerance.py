@@ -28,6 +28,8 @@ ULP_FACTOR = 4.0
 TILE_TO_ELEMENT = 12.0
 TILE_FACTOR = 3.0
 FLOAT32_EPS = 2.0**-23
+ELEMENT_FLOOR = 4.0
+"""Times what a tile may lose near zero: a subnormal factor is multiplied by ten or more."""
 JUMP_FACTOR = 64.0
 """A sensitivity this many times the rest of the tolerance is a rounding step, not a rounding error."""
 BLOCK_ELEMENTS = 1 << 24
@@ -187,14 +189,14 @@ class FloatTolerance:
         return slack * (TILE_FACTOR * self._allowance(span) + self._tiny)
 
     def _element_allowance(self, span: _Span) -> torch.Tensor:
-        return TILE_TO_ELEMENT * self._allowance(span) + self._tiny
+        return TILE_TO_ELEMENT * self._allowance(span) + ELEMENT_FLOOR * self._tiny
 
     def _element_allowances(self, span: _Span, o: torch.Tensor) -> torch.Tensor:
         """Element by element: what its tile allows, but no more than its size does."""
         by_tile = self._spread(self._element_allowance(span), o.numel())
         if self._sizes.uniform:
             return by_tile
-        return torch.minimum(by_tile, TILE_TO_ELEMENT * self._sizes.allowance(o) + self._tiny)
+        return torch.minimum(by_tile, TILE_TO_ELEMENT * self._sizes.allowance(o) + ELEMENT_FLOOR * self._tiny)
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         return torch.nan_to_num(values, 0.0, 0.0, 0.0)

@@ -3,7 +3,7 @@
 The oracle is float64. The tolerance comes from honest variants run on the same input (honest.py): first the
 plain native run; only if an output fails against that are the costlier variants run, which can only widen
 it. Integers must be equal, except where honest variants themselves disagree (near-ties), and then only to a
-value one of them gave.
+value one of them gave, or to the place of an equal element (ties.py).
 
 Not covered: statistical outputs (sampling, dropout); such a problem is reported as flawed.
 """
@@ -12,29 +12,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from assay.correctness.parts import Split, merged_parts
 from assay.correctness.reference import Reference, tensors_of
-from assay.correctness.tolerance import SHOWN, FloatTolerance, Report, unravel
+from assay.correctness.ties import equal_places
+from assay.correctness.tolerance import FLOAT32_EPS, SHOWN, FloatTolerance, Report, unravel
 from assay.problems import Instance, Precision
 from assay.problems.values import canonical, flatten, unflatten
 from assay.records.verdict import Mismatch
 
-NARROW_ULPS = 1.25
+
+class Noise(NamedTuple):
+    """Sizes of errors in units of the last place."""
+
+    ulps: float
+    low_ulps: float
+    """Below float32 results are rounded from float32 ones: half a unit each, where float32 itself has
+    functions that are good to two."""
+    chain_ulps: float
+    """Of one addition in a sum; roundings average a fifth of a unit, and the worst order has no luck."""
+
+
+NARROW = Noise(1.25, 0.3, 0.5)
+WIDE = Noise(16.0, 4.0, 2.0)
 NARROW_RUNS = 2
-WIDE_ULPS = 16.0
 OWN_ERROR_FACTOR = 4.0
 """Where torch itself is off by this much, another order of the same sums may be off by so many times that."""
 WIDE_PAIRS = 2
 """Runs in mirrored pairs; a near-tie that no pair crosses is taken for an error, so one pair is too few."""
-LOW_NARROW_ULPS = 0.3
-LOW_WIDE_ULPS = 4.0
-"""Below float32 results are rounded from float32 ones: half a unit each, where float32 itself has functions
-that are good to two."""
-FLOAT32_EPS = 2.0**-23
 ROUNDED_ORACLE_FLOOR = 16.0
 SAME_PRECISION_FLOOR = 64.0
 """A float64 specification is its own oracle: sums in sequence differ from it by many units."""
@@ -91,20 +99,23 @@ class Yardstick:
                     if tolerance is not None:
                         tolerance.learn_sensitivity(tensor, OWN_ERROR_FACTOR)
             for k in range(NARROW_RUNS):
-                self._learn(self._noisy(NARROW_ULPS, LOW_NARROW_ULPS, k, full_size=True), wide=False)
+                self._learn(self._noisy(NARROW, k, full_size=True), wide=False)
             for k in range(WIDE_PAIRS):
-                self._learn(self._noisy(WIDE_ULPS, LOW_WIDE_ULPS, 100 + k, full_size=False), wide=True)
-                self._learn(self._noisy(-WIDE_ULPS, -LOW_WIDE_ULPS, 100 + k, full_size=False), wide=True)
+                self._learn(self._noisy(WIDE, 100 + k), wide=True)
+                self._learn(self._noisy(WIDE, 100 + k, sign=-1.0), wide=True)
 
-    def _noisy(self, ulps: float, low_ulps: float, k: int, *, full_size: bool) -> list[torch.Tensor]:
+    def _noisy(
+        self, noise: Noise, k: int, *, sign: float = 1.0, full_size: bool = False
+    ) -> list[torch.Tensor]:
         """Inputs are given exactly, whatever their dtype: only float32 arithmetic disturbs them."""
         unit = self._unit()
-        amplitude = (ulps if unit <= FLOAT32_EPS else low_ulps) * unit
+        arithmetic = sign * min(unit, FLOAT32_EPS)
         return self._reference.noisy(
             self._inputs,
-            amplitude,
+            sign * unit * (noise.ulps if unit <= FLOAT32_EPS else noise.low_ulps),
             self._seed + k,
-            input_amplitude=ulps * min(unit, FLOAT32_EPS),
+            input_amplitude=noise.ulps * arithmetic,
+            chain_amplitude=noise.chain_ulps * arithmetic,
             full_size=full_size,
         )
 
@@ -129,8 +140,21 @@ class Yardstick:
             if tolerance is not None:
                 reports.append(tolerance.compare(out, self._slack))
             else:
-                reports.append(_compare_exactly(k, out, oracle, [v[k] for v in self._variants]))
+                report = _compare_exactly(k, out, oracle, [v[k] for v in self._variants])
+                if not report.ok and self._level >= 1:
+                    named = self._equal_places(k, out)
+                    report = _compare_exactly(k, out.where(~named, oracle), oracle, [])
+                reports.append(report)
         return _merged(reports)
+
+    def _equal_places(self, output: int, got: torch.Tensor) -> torch.Tensor:
+        tensors: list[torch.Tensor] = []
+        tree = flatten(self._inputs, tensors)
+
+        def ask(others: list[torch.Tensor]) -> torch.Tensor:
+            return as_real(self._reference.exact(unflatten(tree, others)))[output]
+
+        return equal_places(got, self.oracle[output], tensors, ask)
 
 
 class TaskYardstick:
@@ -189,12 +213,12 @@ def as_real(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _compare_exactly(
-    output: int, got: torch.Tensor, oracle: torch.Tensor, others: list[torch.Tensor]
+    output: int, got: torch.Tensor, oracle: torch.Tensor, variants: list[torch.Tensor]
 ) -> Report:
     """Integers and booleans: equal, or equal to what an honest variant gave there."""
     wrong = got != oracle
-    for other in others:
-        wrong &= got != other
+    for variant in variants:
+        wrong &= got != variant
     count = int(wrong.sum())
     mismatches = []
     for at in torch.nonzero(wrong.flatten()).flatten()[:SHOWN].tolist():

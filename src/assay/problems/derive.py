@@ -102,7 +102,7 @@ class _Deriver:
             self._add(uneven[0], base, [("given", uneven[0])])
         if not any(case.distribution == other for case in self._found):
             self._add(other, base, [("given", other)])
-        for empty in self._search.single(base, 0, rng):
+        for empty in self._search.single(base, 0, rng, leading=True):
             if self._add("empty", empty, [("given", "nominal")]):
                 break
 

@@ -137,9 +137,18 @@ class SizeSearch:
                 setting.update(move)
         return setting if setting != dict(base) else None
 
-    def single(self, base: Mapping[Knob, int], value: int, rng: random.Random) -> Iterable[Setting]:
-        """Legal settings with one input size set to `value`, in random order."""
+    def single(
+        self, base: Mapping[Knob, int], value: int, rng: random.Random, *, leading: bool = False
+    ) -> Iterable[Setting]:
+        """Legal settings with one input size set to `value`, in random order.
+
+        Args:
+            leading: only sizes that come first, of which there may be none; torch itself gives the wrong
+                shape for a convolution of no channels.
+        """
         for group in rng.sample(self.groups, len(self.groups)):
+            if leading and not any(knob.leads for knob in group):
+                continue
             setting = {**base, **dict.fromkeys(group, value)}
             if base[group[0]] != value and self.legal(setting):
                 yield setting

@@ -1,0 +1,123 @@
+"""Honest kernels on contents where luck decides: heavy tails, equal elements, numbers near nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from specifications import judged, normal, product_one_by_one, sequential, tf32
+
+from assay.problems.distributions import redraw
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SEEDS = range(8)
+
+
+def heavy(*shape: int, seed: int) -> torch.Tensor:
+    tensor = torch.empty(*shape)
+    redraw(tensor, "mixture", torch.Generator().manual_seed(seed))
+    return tensor
+
+
+def largest_first(x: torch.Tensor) -> torch.Tensor:
+    """A chain that loses much: everything else is added to the largest element."""
+    places = torch.arange(x.shape[-1]).expand(x.shape).clone()
+    largest = x.abs().argmax(-1, keepdim=True)
+    return x.gather(-1, places.scatter(-1, largest, 0).scatter(-1, torch.zeros_like(largest), largest))
+
+
+def layer_norm_in_float32(x: torch.Tensor) -> torch.Tensor:
+    count = x.shape[-1]
+    mean = sequential(largest_first(x)) / count
+    centred = x - mean[:, None]
+    variance = sequential(largest_first(centred * centred)) / count
+    return centred / (variance[:, None] + 1e-5).sqrt()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sums_in_the_worst_order_are_honest(seed: int) -> None:
+    x = heavy(64, 768, seed=seed)
+    assert judged(lambda x: x.sum(-1), [x], sequential(largest_first(x))).ok
+    assert judged(lambda x: F.layer_norm(x, x.shape[-1:]), [x], layer_norm_in_float32(x)).ok
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_running_sums_and_log_sums_in_sequence_are_honest(seed: int) -> None:
+    x = heavy(32, 1000, seed=seed)
+    running = torch.from_numpy(np.cumsum(x.numpy(), axis=-1, dtype=np.float32))
+    assert judged(lambda x: x.cumsum(-1), [x], running).ok
+    most = x.amax(-1)
+    got = most + sequential((x - most[:, None]).exp().flip(-1)).log()
+    assert judged(lambda x: x.logsumexp(-1), [x], got).ok
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_products_one_by_one_are_honest_and_coarse_operands_are_not(seed: int) -> None:
+    a, b = heavy(24, 512, seed=seed), normal(512, 40, seed=seed)
+    assert judged(torch.mm, [a, b], product_one_by_one(a, b)).ok
+    assert not judged(torch.mm, [a, b], tf32(a) @ tf32(b)).ok
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_convolutions_and_transforms_in_other_orders_are_honest(seed: int) -> None:
+    x, weight = heavy(2, 16, 12, 12, seed=seed), normal(8, 16, 3, 3, seed=seed)
+    columns = F.unfold(x, 3)
+    by_product = torch.stack([product_one_by_one(weight.flatten(1), c) for c in columns])
+    assert judged(F.conv2d, [x, weight], by_product.reshape(2, 8, 10, 10)).ok
+    assert not judged(F.conv2d, [x, weight], F.conv2d(tf32(x), tf32(weight))).ok
+    rows = heavy(16, 256, seed=seed)
+    padded = torch.fft.fft(rows, n=1024)
+    again = torch.fft.ifft(padded * padded.conj())[..., :256].real
+    spec_size = 512
+    assert judged(
+        lambda r: torch.fft.irfft(torch.fft.rfft(r, n=spec_size).abs() ** 2, n=spec_size)[..., :256],
+        [rows],
+        again.contiguous(),
+    ).ok
+
+
+def test_factors_below_the_smallest_normal_half_are_honest() -> None:
+    z = normal(40, 100, seed=0, scale=7.0).half()
+    assert judged(F.silu, [z], z * torch.sigmoid(z)).ok
+    assert not judged(F.silu, [z], torch.where(z < -10, 0, F.silu(z))).ok
+
+
+TIED = torch.tensor([[-1.0, 0.0, 0.0, -2.0, 0.0, -1.0], [5.0, 0.0, 0.0, 0.0, -1.0, -1.0]])
+
+
+@pytest.mark.parametrize(
+    ("places", "right"),
+    [
+        ([[1, 2], [0, 1]], True),
+        ([[4, 1], [0, 3]], True),
+        ([[4, 4], [0, 1]], False),  # one place named twice
+        ([[4, 3], [0, 1]], False),  # a smaller element
+        ([[1, 2], [1, 0]], False),  # both right, the wrong way round
+        ([[1, 2], [0, 9]], False),  # no place at all
+        ([[1, 2], [0, -1]], False),
+    ],
+)
+def test_any_place_of_an_equal_element_is_right(places: list[list[int]], right: bool) -> None:
+    indices = torch.tensor(places)
+    assert judged(lambda x: x.topk(2, -1).indices, [TIED], indices).ok is right
+
+
+def test_of_equal_largest_elements_the_first_is_asked_for() -> None:
+    assert judged(lambda x: x.argmax(-1), [TIED], torch.tensor([1, 0])).ok
+    assert not judged(lambda x: x.argmax(-1), [TIED], torch.tensor([4, 0])).ok
+    assert not judged(lambda x: x.argmax(-1, keepdim=True), [TIED], torch.tensor([[4], [0]])).ok
+
+
+def test_places_are_found_in_every_dimension() -> None:
+    tied = TIED.T.contiguous()
+    places = torch.tensor([[4, 0], [1, 3]])
+    assert judged(lambda x: x.topk(2, 0).indices, [tied], places).ok
+    assert not judged(lambda x: x.topk(2, 0).indices, [tied], places.flip(0)).ok
+
+
+def test_integers_that_name_no_places_must_be_equal() -> None:
+    x = torch.zeros(4, 6)
+    x[:, 0] = 1.0
+    counts = (x > 0).sum(-1)
+    assert not judged(lambda x: (x > 0).sum(-1), [x], counts + 1).ok
