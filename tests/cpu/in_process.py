@@ -6,11 +6,10 @@ deaths and time limits, for which real children are needed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,7 @@ from assay.judge.seat import Seat, Watch
 from assay.problems import Case, Precision
 from assay.records import Finding, ProblemRecord
 from assay.worker.child import Session, answer
-from assay.worker.entry_types import Construction, StateReport
+from assay.worker.entry_types import Construction, StateReport, named_state
 from assay.worker.handle import _reported
 from assay.worker.protocol import Message
 
@@ -60,6 +59,9 @@ class Entry:
         self.module.load_state_dict(state)
         self.weights.append(list(state.values()))
         return StateReport(loaded=tuple(state))
+
+    def kept(self, names: list[str]) -> list[torch.Tensor]:
+        return named_state(self.module.state_dict(), names)
 
     def __call__(self, inputs: list[Any]) -> Any:
         mode = "inference" if torch.is_inference_mode_enabled() else "no_grad"
@@ -97,6 +99,7 @@ class InProcessChild:
         fds: tuple[int, ...] = (),
         watch: bool = True,
     ) -> Message:
+        self.thaw()
         request = json.loads(json.dumps({"op": op, **(head or {})}, allow_nan=False))
         self.asked.append(request)
         reply, body = answer(self._session, Message(request, payload, tuple(os.dup(fd) for fd in fds)))
@@ -112,15 +115,16 @@ class InProcessChild:
 
     def kill(self) -> None: ...
 
-    def close(self, *, wait: bool = False) -> None: ...
+    def close(self, *, wait: bool = False) -> None:
+        self.is_frozen = False
 
     def output_tail(self) -> str:
         return ""
 
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
+    def freeze(self) -> None:
         self.is_frozen = True
-        yield
+
+    def thaw(self) -> None:
         self.is_frozen = False
 
 
@@ -163,10 +167,18 @@ def prepared_case(
 
 
 def run_case(
-    case: PreparedCase, child: Any, precision: Precision, calls: int = 3, *, is_module: bool = True
+    case: PreparedCase,
+    child: Any,
+    precision: Precision,
+    calls: int = 3,
+    *,
+    is_module: bool = True,
+    keeps_state: bool = False,
 ) -> CaseEvidence:
     """Gate 1 on one case."""
-    runner = CaseRunner(child, CPU, Policy(speed=False), precision, is_module=is_module)
+    runner = CaseRunner(
+        child, CPU, Policy(speed=False), precision, is_module=is_module, keeps_state=keeps_state
+    )
     try:
         runner.start_timing(NO_COVER)
         return runner.run(case, calls)

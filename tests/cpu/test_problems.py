@@ -296,7 +296,7 @@ def drawn(distribution: str, *shape: int, seed: int = 0, dtype: torch.dtype = to
     return tensor
 
 
-@pytest.mark.parametrize("distribution", [name for name in DISTRIBUTIONS if name != "nominal"])
+@pytest.mark.parametrize("distribution", [d for d in DISTRIBUTIONS if d not in ("nominal", "special")])
 def test_distributions_fill_everything_repeatably(distribution: str) -> None:
     x = drawn(distribution, 300, 1000)
     assert torch.equal(x, drawn(distribution, 300, 1000))
@@ -305,6 +305,16 @@ def test_distributions_fill_everything_repeatably(distribution: str) -> None:
     assert drawn(distribution, 40, 64, dtype=torch.float16).isfinite().all()
     for shape in ((0, 5), (5, 0), (0,), (1,), (130,), (3, 0, 2), ()):
         assert drawn(distribution, *shape).shape == shape
+
+
+def test_special_values_lie_among_what_was_there() -> None:
+    x = drawn("special", 30, 1000)
+    assert torch.equal(x.isnan(), drawn("special", 30, 1000).isnan())
+    shares = [x.isnan(), x == torch.inf, x == -torch.inf, torch.signbit(x) & (x == 0)]
+    assert all(0 < share.float().mean() < 0.01 for share in shares)
+    assert (x == 0).float().mean() > 0.98
+    for shape in ((0, 5), (1,), (130,), ()):
+        assert drawn("special", *shape).shape == shape
 
 
 def test_distributions_are_what_they_say() -> None:

@@ -14,7 +14,7 @@ import torch
 
 from assay.candidates import Candidate, candidate_from_source
 from assay.judge import Judge, Policy
-from assay.judge.race import Plan
+from assay.judge.pace import Plan
 from assay.problems import load_problem
 from assay.records import FASTER, NO_DIFFERENCE, SLOWER, Passed, Speed, Verdict, from_plain, to_plain
 

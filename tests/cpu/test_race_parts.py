@@ -15,8 +15,11 @@ import pytest
 import torch
 from in_process import Answering, InProcessRace, codes, prepared_case
 
+from assay.judge.course import Course
+from assay.judge.pace import Plan
+from assay.judge.preparation import ROUNDS
 from assay.judge.prepare import FULL_SIZE
-from assay.judge.race import BURSTS, EARLY_OUT_RATIO, Plan
+from assay.judge.race import BURSTS, EARLY_OUT_RATIO
 from assay.problems import Case, Precision
 from assay.records import CandidateFailure, JudgeFault
 
@@ -113,6 +116,29 @@ def test_the_candidate_stands_still_while_the_opponent_runs(race: Races) -> None
     # The calls alone come when the candidate's process has ended.
     assert lively.count("burst") == 0
     assert lively.count("call") == sum(len(run.alone_us) for run in evidence.runs) - PLAN.alone
+
+
+@pytest.mark.parametrize("laying", ["deal", "deal_other", "deal_burst"])
+def test_nobody_sees_an_input_before_it_is_asked(
+    race: Races, monkeypatch: pytest.MonkeyPatch, laying: str
+) -> None:
+    """Whoever watches the memory that inputs lie in could begin before its time is taken."""
+    made = race()
+    standing: list[bool] = []
+    lay = getattr(Course, laying)
+
+    def watched(course: Course, *args: Any, **kwargs: Any) -> Any:
+        if made.own.heads("construct"):
+            standing.append(made.own.is_frozen)
+        return lay(course, *args, **kwargs)
+
+    monkeypatch.setattr(Course, laying, watched)
+    evidence = made.run()
+    # The opponent's inputs while no candidate lives are laid beside nobody.
+    beside = sum(len(run.alone_us) for run in evidence.runs) - PLAN.alone
+    weights = ROUNDS  # laid when the candidate has been stopped for the opponent's weights
+    assert standing.count(False) <= (beside + weights if laying == "deal" else 0)
+    assert standing.count(True) >= 3
 
 
 @pytest.mark.parametrize("process", [0, 1, 2])

@@ -121,3 +121,5 @@ def test_integers_that_name_no_places_must_be_equal() -> None:
     x[:, 0] = 1.0
     counts = (x > 0).sum(-1)
     assert not judged(lambda x: (x > 0).sum(-1), [x], counts + 1).ok
+    ranks = (x > 0).long() + torch.tensor([[1, 2, 3]]).repeat(4, 2)
+    assert not judged(lambda x: (x > 0).long() + ranks - (x > 0).long(), [x], ranks.flip(1)).ok

@@ -14,6 +14,7 @@ DECIDED = "null/test_decide.py"
 SEATED = "cpu/test_seat.py"
 FORM = f"{SEATED}::test_every_output_must_have_its_form"
 JUDGED = "cpu/test_cases.py"
+KEPT = "cpu/test_kept.py"
 CHANGING = f"{JUDGED}::test_contents_weights_and_modes_change_between_calls"
 FORGED_TREE = f"{SEATED}::test_a_forged_structure_is_rejected"
 
@@ -354,6 +355,30 @@ _CASES = (
         "for index, before in enumerate(kept[:1]):",
         (f"{JUDGED}::test_an_output_that_changes_later_is_noticed",),
         "D21",
+    ),
+    Mutant(
+        "few-answers-kept-at-once",
+        CASES,
+        "for _ in range(KEPT_AT_ONCE)]",
+        "for _ in range(3)]",
+        (f"{KEPT}::test_buffers_in_turn_are_noticed",),
+        "D21",
+    ),
+    Mutant(
+        "kept-answers-not-read-again",
+        CASES,
+        "return burst.answers[0].findings[:1] + self._read_again(kept, spec.case.name, room)",
+        "return burst.answers[0].findings[:1]",
+        (f"{KEPT}::test_a_late_write_into_any_of_many_is_noticed",),
+        "D21",
+    ),
+    Mutant(
+        "buffers-not-compared",
+        CASES,
+        "return outputs if kept.ok else replace(",
+        "return outputs if got else replace(",
+        (f"{KEPT}::test_buffers_out_of_step_are_wrong_where_they_are_part_of_the_answer",),
+        "G13",
     ),
     Mutant(
         "nothing-called-twice",

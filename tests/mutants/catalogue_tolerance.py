@@ -7,6 +7,8 @@ from mutant import Mutant
 TOLERANCE = "correctness/tolerance.py"
 YARDSTICK = "correctness/yardstick.py"
 PARTS = "correctness/parts.py"
+HONEST_RUNS = "correctness/honest.py"
+TIES = "correctness/ties.py"
 
 EDGES = "cpu/test_tolerance_edges.py"
 ELEMENT = f"{EDGES}::test_one_element_is_held_alone_where_its_tile_would_hide_it"
@@ -21,6 +23,7 @@ INTEGERS = f"{EDGES}::test_booleans_and_integers_are_exact"
 HONEST = "cpu/test_tolerance.py::test_honest_variants_pass"
 WRONG = "cpu/test_tolerance.py::test_wrong_variants_fail_on_every_seed"
 SPLIT = "cpu/test_parts.py"
+ORDERS = "cpu/test_worst_orders.py"
 CALIBRATED = "cpu/test_calibrate.py"
 
 _TOLERANCE = (
@@ -229,6 +232,45 @@ _YARDSTICK = (
         "floor = 1000.0",
         (WRONG,),
         "F1",
+    ),
+    Mutant(
+        "sums-err-like-single-numbers",
+        HONEST_RUNS,
+        "self._chain * math.sqrt(min(depth, _CHAIN_LONGEST))",
+        "self._chain",
+        (f"{ORDERS}::test_sums_in_the_worst_order_are_honest",),
+    ),
+    Mutant(
+        "sums-may-err-without-bound",
+        HONEST_RUNS,
+        "self._chain * math.sqrt(min(depth, _CHAIN_LONGEST))",
+        "self._chain * depth",
+        (f"{ORDERS}::test_products_one_by_one_are_honest_and_coarse_operands_are_not",),
+        "F1",
+    ),
+    Mutant(
+        "any-place-will-do",
+        TIES,
+        "same = _named(tensor, dim, got) == _named(tensor, dim, oracle)",
+        "same = _named(tensor, dim, got) <= _named(tensor, dim, oracle)",
+        (f"{ORDERS}::test_any_place_of_an_equal_element_is_right",),
+        "F18",
+    ),
+    Mutant(
+        "one-place-named-twice",
+        TIES,
+        "return same & (_distinct(got, dim) | ~_distinct(oracle, dim))",
+        "return same",
+        (f"{ORDERS}::test_any_place_of_an_equal_element_is_right",),
+        "F18",
+    ),
+    Mutant(
+        "numbers-taken-for-places",
+        TIES,
+        "if torch.equal(_named(untied[k], dim, before), _named(turned[k], dim, ask(turned))):",
+        "if before is not None:",
+        (f"{ORDERS}::test_integers_that_name_no_places_must_be_equal",),
+        "F18",
     ),
     Mutant(
         "task-check-ignored",

@@ -99,6 +99,20 @@ def test_a_forged_clock_is_a_reason() -> None:
     assert f"{speed.clocks.judge_us:.1f} us" in doubts[0].message
 
 
+@pytest.mark.parametrize(("mhz", "word"), [(0.0, NO_DIFFERENCE), (1700.0, FASTER)])
+def test_on_a_cpu_faster_has_to_be_so_by_the_judges_clock_too(mhz: float, word: str) -> None:
+    """It tells a tenth less than it takes, which the error of a busy host would excuse."""
+    runs = draw_race(Truth(candidate_us=100, told=0.9, jitter_us=40.0), 1)
+    for run in runs:
+        run.blocks = [
+            Block(*[tuple(replace(s, sm_mhz=mhz) for s in side) for side in (b.candidate, b.opponent)])
+            for b in run.blocks
+        ]
+    speed, doubts = score(heat_of(runs))
+    assert doubts == [] and speed.ratio.low > 1 + speed.margin
+    assert speed.outcome == word
+
+
 def test_a_disturbed_opponent_is_a_reason() -> None:
     _, doubts = judged(Truth(candidate_us=50, beside=1.3))
     assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("opponent_disturbed", True)]

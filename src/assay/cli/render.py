@@ -116,11 +116,12 @@ def _show_rules(console: Console, verdict: Verdict) -> None:
         if rules.calls_per_weights
         else "preparing weights free"
     )
-    said += [
-        words
-        for words, holds in (("TF32 allowed", rules.allow_tf32), ("bits must repeat", rules.deterministic))
-        if holds
-    ]
+    further = (
+        ("buffers are part of the answer", rules.keeps_state),
+        ("TF32 allowed", rules.allow_tf32),
+        ("bits must repeat", rules.deterministic),
+    )
+    said += [words for words, holds in further if holds]
     console.print(f"[dim]rules: {', '.join(said)}[/]", soft_wrap=True)
     if census is None:
         return

@@ -36,12 +36,22 @@ class Reference:
         self._module = instance.build_reference(seed, device)
         self._wide: torch.nn.Module | None = None
         self.oracle = "float64"
+        self._answers_state = False
 
     def state(self) -> dict[str, torch.Tensor]:
         return {name: tensor.detach() for name, tensor in self._module.state_dict().items()}
 
     def parameter_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self._module.named_parameters())
+
+    def buffer_names(self) -> list[str]:
+        return [name for name in self._module.state_dict() if name not in self.parameter_names()]
+
+    def of_state(self) -> Reference:
+        """The same specification, whose answer is what a call leaves in its buffers."""
+        twin = copy.copy(self)
+        twin._answers_state = True
+        return twin
 
     def constant_parameters(self) -> set[str]:
         """Names of parameters that the constructor makes without randomness, such as gains of one."""
@@ -147,7 +157,11 @@ class Reference:
             # A module that writes into its inputs would make every later run answer another question.
             inputs = map_tensors(inputs, torch.clone)
         with _undone(module), pinned_precision(self._precision), torch.no_grad():
-            return module(*inputs)
+            value = module(*inputs)
+            if not self._answers_state:
+                return value
+            state = module.state_dict()
+            return [state[name].clone() for name in self.buffer_names()]
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

@@ -9,27 +9,29 @@ shared return buffers.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from assay.correctness import Fingerprinter, Report, one_changed, touched
+from assay.correctness import Fingerprinter, Report, Yardstick, one_changed, touched
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes, unpacked
 from assay.judge.policy import Policy
 from assay.judge.prepare import PreparedCase
-from assay.judge.run import Run, carried, compare
+from assay.judge.run import Run, carried, compare, laid_side_by_side
 from assay.judge.seat import Seat, Watch
 from assay.problems import Instance, Precision
+from assay.problems.values import dtype_name
 from assay.records import CaseResult, Finding, JudgeFault
 from assay.speed.samples import Timed
 from assay.worker import Child
-from assay.worker.messages import MODES, OutputFact
+from assay.worker.messages import MODES, OutputFact, decode_list
 
 # Inference mode comes last: a tensor cached under it may not be used under autograd afterwards.
 GRAD_MODES = ("grad", "no_grad", "inference")
 HELD_BYTES = 1 << 33
 REPEAT_BYTES = 1 << 31
+KEPT_AT_ONCE = 12
 
 
 @dataclass(slots=True)
@@ -53,12 +55,20 @@ class CaseRunner:
     """Runs cases of one candidate in one child."""
 
     def __init__(
-        self, child: Child, device: torch.device, policy: Policy, precision: Precision, *, is_module: bool
+        self,
+        child: Child,
+        device: torch.device,
+        policy: Policy,
+        precision: Precision,
+        *,
+        is_module: bool,
+        keeps_state: bool = False,
     ) -> None:
         self._child = child
         self._device = device
         self._policy = policy
         self._precision = precision
+        self._keeps_state = keeps_state
         self._desk = Desk(device, Fingerprinter(device))
         self._desk.join(child)
         self._seat = Seat(child, self._desk, device, policy, is_module=is_module)
@@ -103,6 +113,21 @@ class CaseRunner:
             findings.append(Finding("unmatched_state", text, True, hint=hint))
         return CaseEvidence(_result(case.instance, reports, findings), findings, state)
 
+    def keep_many(self, case: PreparedCase) -> list[Finding]:
+        """More answers kept at once than whoever hands out the same few buffers in turn has of them."""
+        run = Run(case, secrets.randbits(31), self._device, self._precision)
+        if run.lends_inputs:
+            return []
+        self._child.ask("release", timeout_s=self._policy.call_timeout_s)
+        self._seat.construct(run)
+        spec = run.instance
+        drawn = [spec.make_inputs(secrets.randbits(62), self._device) for _ in range(KEPT_AT_ONCE)]
+        calls = laid_side_by_side(self._desk, drawn, spec.case.layout)
+        burst = self._seat.burst(run, calls, self._seat.cover_us, hold=True)
+        kept = [_Kept(self._desk.fingerprints(answer.got), answer.facts) for answer in burst.answers]
+        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        return burst.answers[0].findings[:1] + self._read_again(kept, spec.case.name, room)
+
     def set_out(self, case: PreparedCase) -> tuple[Run, list[Any], dict[str, Any]]:
         """A case constructed anew, with a fresh input on the desk, for one call that the caller makes."""
         run = Run(case, secrets.randbits(31), self._device, self._precision)
@@ -134,12 +159,31 @@ class CaseRunner:
         self.first_call = self.first_call or answer.timed
         prints = self._desk.fingerprints(answer.got) if hold else []
         report = compare(run, inputs, answer)
+        if report.ok and self._keeps_state and any(t.numel() for t in answer.got):
+            report = self._compare_state(run, inputs, report)
         findings = answer.findings
         if report.ok and k == 0 and room <= REPEAT_BYTES:
             if run.calibration.writes_inputs:
                 self._desk.lay(tensors, run.instance.case.layout)  # as they were, in the same places
             findings += self._repeat(run, head, answer.got)
         return report, findings, [_Kept(prints, answer.facts)] if hold and answer.got else []
+
+    def _compare_state(self, run: Run, inputs: list[Any], outputs: Report) -> Report:
+        """What the call has left in its buffers; they are given anew before each call."""
+        names = run.reference.buffer_names()
+        if not names:
+            return outputs
+        wanted = run.reference.state()
+        forms = [(tuple(wanted[name].shape), dtype_name(wanted[name].dtype)) for name in names]
+        room = capacity_bytes(*zip(*forms, strict=True))
+        self._desk.clear_mailbox(room)
+        reply = self._child.ask("held", {"names": names}, timeout_s=self._policy.call_timeout_s)
+        facts = decode_list(OutputFact, reply.head.get("tensors"))
+        if [(fact.shape, fact.dtype) for fact in facts] != forms:
+            return replace(outputs, ok=False, message=f"{', '.join(names)} have another form after a call")
+        got = unpacked(self._desk.take(room), facts)
+        kept = Yardstick(run.reference.of_state(), inputs, self._precision, secrets.randbits(61)).check(got)
+        return outputs if kept.ok else replace(kept, message=f"buffers after a call: {kept.message}")
 
     def _draw(self, run: Run, k: int, room: int) -> list[Any]:
         """Fresh contents; on call 1, where nothing forbids it, the last ones with little changed: a few

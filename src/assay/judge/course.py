@@ -11,7 +11,7 @@ from assay.correctness import Fingerprinter
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes
 from assay.judge.devices import is_scarce
 from assay.judge.prepare import Prepared, is_full_size
-from assay.judge.run import Answer, Burst, Run, carried
+from assay.judge.run import Answer, Burst, Run, carried, laid_side_by_side
 from assay.judge.seat import FLUSHED_CACHES, Seat
 from assay.judge.workshop import Workshop
 from assay.worker import Child
@@ -91,16 +91,7 @@ class Course:
         self._lay_burst()
 
     def _lay_burst(self) -> None:
-        tensors: list[torch.Tensor] = []
-        self._calls = []
-        for inputs in self._burst:
-            first = len(tensors)
-            tree = carried(inputs, own := [], "get_inputs()")
-            tensors += own
-            self._calls.append({"inputs": tree, "tensors": slice(first, len(tensors))})
-        places = self.desk.lay(tensors, self.case.instance.case.layout)
-        for call in self._calls:
-            call["tensors"] = places[call["tensors"]]
+        self._calls = laid_side_by_side(self.desk, self._burst, self.case.instance.case.layout)
 
     def ask_burst(self, seat: Seat, cover_us: int) -> Burst:
         """All calls that were dealt, in one exchange."""

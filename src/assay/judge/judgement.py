@@ -153,6 +153,7 @@ class Judgement:
             self._policy,
             self._prepared.precision,
             is_module=self._candidate.entry == "ModelNew",
+            keeps_state=self._prepared.record.rules.keeps_state,
         )
         self._limit_s = self._policy.call_timeout_s
         try:
@@ -176,7 +177,7 @@ class Judgement:
             runner.close()
 
     def _count(self, child: Child, runner: CaseRunner) -> None:
-        """What it ran and whether its kernels mattered; asked only of what has passed so far."""
+        """What becomes of its answers, what it ran, whether its kernels mattered: asked if it passed."""
         pairs = zip(self._prepared.cases, self._cases, strict=False)
         passed = [c for c, result in pairs if result.outcome == "passed" and c.calibration.discriminates]
         # Of nothing, every answer is right.
@@ -184,6 +185,7 @@ class Judgement:
         if not telling or any(finding.fatal for finding in self._findings):
             return
         small = min(telling, key=lambda c: capacity_bytes(c.calibration.shapes, c.calibration.dtypes))
+        self._findings += runner.keep_many(small)
         self._census = take_census(child, runner, self._prepared.cases[0], small, self._candidate)
         self._findings += findings_of(self._census, self._prepared.record.rules)
 

@@ -34,13 +34,13 @@ class Preparation:
         run = self._course.run
         weights = perturbed(run.reference.state(), run.reference.parameter_names(), secrets.randbits(62))
         own_us = _handing_over_us(self._own, weights)
-        with self._own.child.frozen():
-            other_us = _handing_over_us(self._opponent, weights)
+        self._own.child.freeze()
+        other_us = _handing_over_us(self._opponent, weights)
         run.reference.load_state(weights)
         self._course.deal()
         answer = self._course.ask(self._own, "idle")
-        with self._own.child.frozen():
-            other = self._course.ask(self._opponent, "idle")
+        self._own.child.freeze()
+        other = self._course.ask(self._opponent, "idle")
         own_us += answer.time().host_us - usual_own_us
         other_us += other.time().host_us - usual_other_us
         self._extra_us.append(own_us - other_us)

@@ -8,15 +8,15 @@ Sample counts follow from the problem's size alone.
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import time
 from dataclasses import dataclass, field
 
 from assay.candidates import Candidate
 from assay.correctness.screen import distance, suspicious
-from assay.judge.course import LARGE_BYTES, Course
+from assay.judge.course import Course
 from assay.judge.devices import is_scarce
+from assay.judge.pace import LONG_US, SYSTEM, Plan
 from assay.judge.preparation import ROUNDS, Preparation
 from assay.judge.run import Answer, Burst, compare
 from assay.judge.seat import Seat
@@ -31,57 +31,12 @@ from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
-MIDDLE_BYTES = 1 << 27
-LONG_US = 1000.0
-"""Kernels this long scatter so little that few calls will do."""
 GRAPHED_BLOCKS = 6
 BURSTS = 3
 LEAST_BURST_CALLS = 4
 BURST_HOST_US = 100
 """What handing out the answers costs the host per call of a burst, beside launching."""
 EVENT_RESOLUTION_US = 0.5
-SYSTEM = random.SystemRandom()
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How many calls a race takes: a matter of the problem's size and of the opponent's time."""
-
-    blocks: int
-    """Per process; each is two calls of either contestant."""
-    idle: int
-    warm: int
-    alone: int
-    """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
-    audits: float
-    """Calls per process that are compared with the oracle; the first process has one at least."""
-    decoys: float
-    """Calls per process with other contents, somewhere among the timed ones; compared with the oracle."""
-
-    @staticmethod
-    def for_size(size_bytes: int, opponent_us: float) -> Plan:
-        if size_bytes > LARGE_BYTES:
-            return Plan(blocks=1, idle=1, warm=1, alone=1, audits=0.3, decoys=0)
-        if opponent_us > LONG_US:
-            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, decoys=0.4)
-        if size_bytes > MIDDLE_BYTES:
-            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, decoys=0.4)
-        return Plan(blocks=16, idle=6, warm=2, alone=2, audits=1, decoys=1)
-
-    def audited(self, process: int) -> set[int]:
-        """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
-        count = _drawn(self.audits)
-        count = max(count, 1) if process == 0 else count
-        return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))
-
-    def decoy_blocks(self) -> list[int]:
-        """Before which blocks of a process a call with other contents comes."""
-        return [SYSTEM.randrange(self.blocks) for _ in range(_drawn(self.decoys))]
-
-
-def _drawn(average: float) -> int:
-    """A whole number with this average."""
-    return int(average) + (SYSTEM.random() < average % 1)
 
 
 @dataclass(slots=True)
@@ -211,14 +166,16 @@ class Race:
     def _warm_up(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Calls for latency and warm time; how many there are is not told beforehand."""
         for _ in range(self._plan.idle + SYSTEM.randint(0, 1)):
+            _freeze(own, opponent)
             self._course.deal()
             answer = self._course.ask(own, "idle")
             self._accept(answer)
-            with own.child.frozen():
-                other = self._course.ask(opponent, "idle")
+            _freeze(own)
+            other = self._course.ask(opponent, "idle")
             self._look(answer, other, audit=False)
             run.idle.append((answer.time(), other.time()))
         for _ in range(self._plan.warm):
+            _freeze(own)
             self._course.deal()
             answer = self._course.ask(own, "warm")
             self._accept(answer)
@@ -240,6 +197,7 @@ class Race:
 
     def _decoy(self, own: Seat) -> None:
         """A call like any timed one, but for its contents: what holds for nominal ones alone does not do."""
+        _freeze(own)
         if self._course.deal_other():
             answer = self._course.ask(own, "cold", cover_us=self._cover_us)
             self._accept(answer)
@@ -251,6 +209,7 @@ class Race:
         pairs: list[tuple[Timed, Timed]] = []
         own_first = SYSTEM.random() < 0.5
         for half in range(2):
+            _freeze(own, opponent)
             self._course.deal(moved=not graphed)
             answers: dict[bool, Answer] = {}
             for is_own in (True, False) if own_first == (half == 0) else (False, True):
@@ -258,8 +217,8 @@ class Race:
                     answers[True] = self._course.ask(own, "cold", cover_us=self._cover_us, graphed=graphed)
                     self._accept(answers[True])
                 else:
-                    with own.child.frozen():
-                        answers[False] = self._ask_opponent(opponent, graphed=graphed)
+                    _freeze(own)
+                    answers[False] = self._ask_opponent(opponent, graphed=graphed)
             self._look(answers[True], answers[False], audit=first + half in audited)
             pairs.append((answers[True].time(), answers[False].time()))
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
@@ -271,14 +230,15 @@ class Race:
         if calls < LEAST_BURST_CALLS or self._opponent_us > LONG_US:
             return
         for counts in (False, *[True] * BURSTS):  # the first makes room
+            _freeze(own, opponent)
             self._course.deal_burst(calls)
             bursts: dict[bool, Burst] = {}
             for is_own in SYSTEM.sample((True, False), 2):
                 if is_own:
                     bursts[True] = self._course.ask_burst(own, calls * cover_us)
                 else:
-                    with own.child.frozen():
-                        bursts[False] = self._course.ask_burst(opponent, calls * cover_us)
+                    _freeze(own)
+                    bursts[False] = self._course.ask_burst(opponent, calls * cover_us)
             for k, (answer, other) in enumerate(
                 zip(bursts[True].answers, bursts[False].answers, strict=True)
             ):
@@ -365,6 +325,12 @@ class Race:
             self.evidence.graphed.clear()
             return False
         return True
+
+
+def _freeze(*seats: Seat) -> None:
+    """Nobody sees an input before it is asked for the answer, nor runs while others are asked."""
+    for seat in seats:
+        seat.child.freeze()
 
 
 def least_margin(shop: Workshop, opponent_us: float) -> float:

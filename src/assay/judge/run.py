@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from assay.correctness import Calibration, Reference, Report, check_outputs, tensors_of
+from assay.judge.desk import Desk
 from assay.judge.prepare import PreparedCase
 from assay.problems import Precision
 from assay.problems.values import NotCarried, flatten, skeleton, tensor_order, unflatten
@@ -85,6 +86,19 @@ def carried(value: Any, tensors: list[torch.Tensor], what: str) -> Any:
         return flatten(value, tensors)
     except NotCarried as refused:
         raise UserError(f"{what} returns {refused}, which cannot be handed to a candidate") from refused
+
+
+def laid_side_by_side(desk: Desk, many: list[list[Any]], layout: str) -> list[dict[str, Any]]:
+    """The inputs of many calls on the desk at once; where each call's lie."""
+    tensors: list[torch.Tensor] = []
+    calls: list[dict[str, Any]] = []
+    for inputs in many:
+        first = len(tensors)
+        tree = carried(inputs, own := [], "get_inputs()")
+        tensors += own
+        calls.append({"inputs": tree, "tensors": slice(first, len(tensors))})
+    places = desk.lay(tensors, layout)
+    return [{**call, "tensors": places[call["tensors"]]} for call in calls]
 
 
 def checked_tree(tree: Any, tensor_count: int) -> Any:

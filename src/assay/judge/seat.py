@@ -129,6 +129,7 @@ class Seat:
         """Release the input, take the answer off the desk, look at what was done to the input."""
         room = self._clear(run, 1)
         request = {**head, **self._poison(run)}
+        self.child.thaw()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s, watch=False)
         taken = self._desk.take(room)
@@ -143,10 +144,11 @@ class Seat:
         answer.findings = self._findings(run, answer.facts)
         return answer
 
-    def burst(self, run: Run, calls: list[dict[str, Any]], cover_us: int) -> Burst:
-        """Many calls in one exchange, by the judge's clock alone."""
+    def burst(self, run: Run, calls: list[dict[str, Any]], cover_us: int, *, hold: bool = False) -> Burst:
+        """Many calls in one exchange, by the judge's clock alone; with `hold` the child keeps the answers."""
         room = self._clear(run, len(calls)) // len(calls)
-        request = {"calls": calls, "cover_us": cover_us, "room_bytes": room}
+        request = {"calls": calls, "cover_us": cover_us, "room_bytes": room, "hold": hold}
+        self.child.thaw()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("burst", request, timeout_s=self._policy.call_timeout_s, watch=False)
         taken = self._desk.take(room * len(calls))

@@ -9,6 +9,7 @@ structure between elements (triangular, symmetric, normalised): see `assay.probl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -20,6 +21,7 @@ _RUN_OF_1D = 64
 _BLOCK_ELEMENTS = {"cuda": 1 << 24, "cpu": 1 << 20}
 _TAIL_LIMIT = 1000.0
 _ROWS_TO_KEEP_ANY = 8
+_PLACES_OF_SPECIALS = 256
 
 _Draw = Callable[[int, int, torch.Tensor, torch.Generator], torch.Tensor]
 
@@ -36,6 +38,9 @@ def redraw(
         raise UserError(f"unknown distribution '{distribution}': use one of {', '.join(DISTRIBUTIONS)}")
     if distribution == "nominal" or tensor.device.type == "meta" or tensor.numel() == 0:
         return
+    if distribution == "special":
+        _strew(tensor.view(-1), (math.nan, math.inf, -math.inf, -0.0), generator)
+        return
     draw = _DRAWS[distribution]
     row_length = tensor.shape[-1] if tensor.dim() >= 2 else min(max(tensor.numel(), 1), _RUN_OF_1D)
     block_limit = _BLOCK_ELEMENTS.get(tensor.device.type, 1 << 20)
@@ -51,6 +56,13 @@ def redraw(
         part = flat[start : start + block]
         row_count = -(-part.numel() // row_length)
         part.copy_(draw(row_count, row_length, like, generator).view(-1)[: part.numel()])
+
+
+def _strew(flat: torch.Tensor, values: tuple[float, ...], generator: torch.Generator) -> None:
+    """Each value in a few places, whatever else is there; only what asks for it by name is drawn so."""
+    count = max(1, flat.numel() // _PLACES_OF_SPECIALS)
+    for value in values:
+        flat[torch.randint(flat.numel(), (count,), generator=generator, device=flat.device)] = value
 
 
 def _normal(rows: int, columns: int, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

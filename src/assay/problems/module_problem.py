@@ -21,7 +21,7 @@ from assay.records.errors import UserError
 from assay.records.rules import Rules
 
 NATIVE_NAMES = ("cases", "PRECISION", "RULES", "cost")
-RULE_KEYS = {"library_calls": bool, "calls_per_weights": int}
+RULE_KEYS = {"library_calls": bool, "calls_per_weights": int, "keeps_state": bool}
 CASE_KEYS = ("name", "sizes", "dtype", "layout", "distribution", "hidden", "mode")
 
 
@@ -119,7 +119,11 @@ def _read_rules(given: Any, path: str) -> Rules:
     return Rules(**given)
 
 
-_RULE_VALUES = {"library_calls": "True or False", "calls_per_weights": "a number of calls, or 0"}
+_RULE_VALUES = {
+    "library_calls": "True or False",
+    "calls_per_weights": "a number of calls, or 0",
+    "keeps_state": "True or False",
+}
 
 
 def _read_case(entry: Any, path: str) -> Case:

@@ -18,7 +18,7 @@ import torch
 from assay.records.rules import Rules
 
 LAYOUTS = ("given", "strided", "offset", "transposed", "sliced", "mixed")
-DISTRIBUTIONS = ("nominal", "normal", "row_scaled", "mixture", "shifted", "sparse")
+DISTRIBUTIONS = ("nominal", "normal", "row_scaled", "mixture", "shifted", "sparse", "special")
 
 
 @dataclass(frozen=True, slots=True)

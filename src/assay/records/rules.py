@@ -13,6 +13,8 @@ class Rules:
     """torch's operators and vendor libraries may do the work."""
     calls_per_weights: int = 0
     """How many calls share the cost of preparing new weights; 0 if preparing them is free."""
+    keeps_state: bool = False
+    """What a call leaves in the specification's buffers is part of the answer."""
     allow_tf32: bool = False
     slack: float = 1.0
     """Multiplies the calibrated tolerance."""

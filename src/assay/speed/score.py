@@ -63,7 +63,7 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
     ratio = _charged(ratio, heat, clocks.device_us)
     speed = Speed(
-        outcome=_outcome(heat, ratio, clocks.device_us),
+        outcome=_outcome(heat, ratio, clocks, on_host=_clock_mhz(blocks) is None),
         ratio=ratio,
         margin=heat.margin,
         opponent=heat.opponent,
@@ -92,11 +92,20 @@ def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
     return Interval(ratio.middle * factor, ratio.low * factor, ratio.high * factor)
 
 
-def _outcome(heat: Heat, ratio: Interval, candidate_us: float) -> str:
-    """Faster only if it is faster than the opponent alone, too: company may have slowed that down."""
+def _outcome(heat: Heat, ratio: Interval, clocks: ClockCheck, *, on_host: bool) -> str:
+    """Faster only if it is faster than the opponent alone, too: company may have slowed that down.
+
+    On a CPU the judge's clock has to say so as well, whichever way it is read. Its error is large there, and
+    its figures are no worse guesses than the candidate's own.
+    """
     word = outcome(ratio, heat.margin)
-    alone = alone_ratio(heat.runs, candidate_us)
-    return NO_DIFFERENCE if word == FASTER and alone is not None and alone < 1 + heat.margin else word
+    alone = alone_ratio(heat.runs, clocks.device_us)
+    others = [] if alone is None else [alone]
+    if on_host:
+        readings = [clocks, *(check for check, _ in _other_clocks(heat, clocks.device_us))]
+        slowest_us = max(clocks.device_us, *(check.judge_us for check in readings))
+        others.append(ratio.middle * clocks.device_us / slowest_us)
+    return NO_DIFFERENCE if word == FASTER and any(o < 1 + heat.margin for o in others) else word
 
 
 def device_us(runs: Sequence[ProcessRun]) -> float:

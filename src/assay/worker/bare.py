@@ -25,7 +25,7 @@ from assay.candidates.launch import Invoke, compile_plan, parse_directives
 from assay.candidates.signature import Parameter, parse_signature
 from assay.records.errors import CandidateFailure, UserError
 from assay.worker.cuda_driver import DriverError, check, declare_launch
-from assay.worker.entry_types import Construction, StateReport
+from assay.worker.entry_types import Construction, StateReport, flat_name, named_state
 
 _C_SCALARS: dict[str, Any] = {
     "bool": ctypes.c_bool,
@@ -105,11 +105,14 @@ class BareEntry:
 
     def load_state(self, state: dict[str, torch.Tensor]) -> StateReport:
         """Every tensor gets its name with dots as underscores; loaded are those a directive names."""
-        named = {name: name.replace(".", "_") for name in state}
+        named = {name: flat_name(name) for name in state}
         used = self._plan.names_used()
         self._state = {named[name]: _contiguous(value) for name, value in state.items()}
         loaded = tuple(name for name in state if named[name] in used)
         return StateReport(loaded=loaded, unexpected=tuple(name for name in state if name not in loaded))
+
+    def kept(self, names: list[str]) -> list[torch.Tensor]:
+        return named_state(self._state, [flat_name(name) for name in names])
 
     def __call__(self, inputs: list[Any]) -> Any:
         # Later wins: an input may hide a state tensor, and directives may rebind anything.

@@ -270,6 +270,8 @@ class Session:
                 tree = _carried(entry(inputs), leaves)
                 part = mailbox[k * head["room_bytes"] : (k + 1) * head["room_bytes"]]
                 answers.append({"outputs": tree, "tensors": self._deliver(leaves, part)})
+                if head["hold"]:
+                    self._held.append(leaves)
             launch_us = (time.perf_counter_ns() - start_ns) / 1e3
             self._settle()
         self._give_back_inputs()
@@ -310,10 +312,12 @@ class Session:
         return {"ok": True}
 
     def do_held(self, message: protocol.Message) -> dict[str, Any]:
-        """Copy a kept output out again, after everything that may still be running has ended."""
+        """Copy a kept output, or buffers by name, out after everything that may be running has ended."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
-        facts = copy_out(self._held[message.head["index"]], self._arenas["out"].bytes)
+        head = message.head
+        leaves = self._need_entry().kept(head["names"]) if "names" in head else self._held[head["index"]]
+        facts = copy_out(leaves, self._arenas["out"].bytes)
         self._settle()
         return {"ok": True, "tensors": facts}
 

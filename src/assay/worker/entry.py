@@ -23,7 +23,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from types import ModuleType, TracebackType
+from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from assay.build.keys import EXTENSION_NAME
 from assay.candidates.candidate import Candidate
 from assay.records.errors import CandidateFailure, JudgeFault
 from assay.worker.bare import BareEntry
-from assay.worker.entry_types import Construction, Entry, StateReport
+from assay.worker.entry_types import Construction, Entry, StateReport, flat_name, named_state
 
 MODULE_NAME = "candidate"
 """Neutral: neither the judge's name nor the problem's is told to the code."""
@@ -133,6 +133,9 @@ class ModuleEntry:
             mismatched=mismatched,
         )
 
+    def kept(self, names: list[str]) -> list[torch.Tensor]:
+        return named_state(self._state(), names)
+
     def __call__(self, inputs: list[Any]) -> Any:
         return self._required()(*inputs)
 
@@ -148,7 +151,12 @@ class ModuleEntry:
 
 
 class _Stateless:
-    """What functions have in common: no construction, no state of their own."""
+    """What functions have in common: no construction, no state but what they are called with."""
+
+    _state: Mapping[str, torch.Tensor] = MappingProxyType({})
+
+    def kept(self, names: list[str]) -> list[torch.Tensor]:
+        return named_state(self._state, [flat_name(name) for name in names])
 
     def construct(self, how: Construction) -> None:
         """Constructor arguments mean nothing to a function; the seed is set all the same."""
@@ -174,7 +182,6 @@ class FunctionEntry(_Stateless):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._state: dict[str, torch.Tensor] = {}
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):  # compiled callables may hide their signature
@@ -188,7 +195,7 @@ class FunctionEntry(_Stateless):
         ]
 
     def load_state(self, state: dict[str, torch.Tensor]) -> StateReport:
-        named = {name: name.replace(".", "_") for name in state}
+        named = {name: flat_name(name) for name in state}
         taken = [name for name, flat in named.items() if self._takes_any or flat in self._accepted]
         self._state = {named[name]: state[name] for name in taken}
         return StateReport(loaded=tuple(taken), unexpected=tuple(name for name in state if name not in taken))
@@ -208,11 +215,10 @@ class ExtensionEntry(_Stateless):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._state: dict[str, torch.Tensor] = {}
         self._parameters = _pybind_parameters(function.__doc__ or "")
 
     def load_state(self, state: dict[str, torch.Tensor]) -> StateReport:
-        self._state = {name.replace(".", "_"): value for name, value in state.items()}
+        self._state = {flat_name(name): value for name, value in state.items()}
         return StateReport(loaded=tuple(state))
 
     def __call__(self, inputs: list[Any]) -> Any:

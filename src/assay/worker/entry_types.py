@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+
+from assay.records.errors import CandidateFailure
 
 CPU = torch.device("cpu")
 
@@ -43,4 +46,21 @@ class Entry(Protocol):
 
     def load_state(self, state: dict[str, torch.Tensor]) -> StateReport: ...
 
+    def kept(self, names: list[str]) -> list[torch.Tensor]:
+        """Tensors of its state, as calls have left them."""
+        ...
+
     def __call__(self, inputs: list[Any]) -> Any: ...
+
+
+def named_state(state: Mapping[str, torch.Tensor], names: list[str]) -> list[torch.Tensor]:
+    """Those tensors; whoever lacks one cannot have kept it."""
+    if missing := [name for name in names if name not in state]:
+        text = f"keeps no {', '.join(missing)}, which are part of the answer"
+        raise CandidateFailure("wrong", "state_not_kept", text)
+    return [state[name] for name in names]
+
+
+def flat_name(name: str) -> str:
+    """How a function's parameter for it is called."""
+    return name.replace(".", "_")

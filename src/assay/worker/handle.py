@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +50,7 @@ class Child:
         self._reader = protocol.Reader(ends.control)
         self._tail = bytearray()
         self._dead = False
+        self._frozen = False
         self._watched_at = 0.0
         self.extra_memory_bytes = 0
         """Shared memory the judge itself put into the child's address space."""
@@ -95,6 +95,7 @@ class Child:
         if left_s <= 0:
             raise self._too_slow(op, 0.0)
         timeout_s = min(timeout_s, left_s)
+        self.thaw()
         self._control.settimeout(timeout_s)
         try:
             protocol.send(self._control, {"op": op, **(head or {})}, payload, fds)
@@ -212,14 +213,15 @@ class Child:
             "rejected", "forged_message", "sent the judge something other than its answer"
         )
 
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Its threads stand still inside the block; what it has already queued on a device does not."""
+    def freeze(self) -> None:
+        """Its threads stand still until it is asked; what it has already queued on a device does not."""
         self._signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
+        self._frozen = True
+
+    def thaw(self) -> None:
+        if self._frozen:
             self._signal(signal.SIGCONT)
+            self._frozen = False
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._dead:

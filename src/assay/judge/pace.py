@@ -1,0 +1,54 @@
+"""How many calls a race takes: by the problem's size and the opponent's time, never by the candidate."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from assay.judge.course import LARGE_BYTES
+
+MIDDLE_BYTES = 1 << 27
+LONG_US = 1000.0
+"""Kernels this long scatter so little that few calls will do."""
+SYSTEM = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Calls of one race."""
+
+    blocks: int
+    """Per process; each is two calls of either contestant."""
+    idle: int
+    warm: int
+    alone: int
+    """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
+    audits: float
+    """Calls per process that are compared with the oracle; the first process has one at least."""
+    decoys: float
+    """Calls per process with other contents, somewhere among the timed ones; compared with the oracle."""
+
+    @staticmethod
+    def for_size(size_bytes: int, opponent_us: float) -> Plan:
+        if size_bytes > LARGE_BYTES:
+            return Plan(blocks=1, idle=1, warm=1, alone=1, audits=0.3, decoys=0)
+        if opponent_us > LONG_US:
+            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, decoys=0.4)
+        if size_bytes > MIDDLE_BYTES:
+            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, decoys=0.4)
+        return Plan(blocks=16, idle=6, warm=2, alone=2, audits=1, decoys=1)
+
+    def audited(self, process: int) -> set[int]:
+        """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""
+        count = _drawn(self.audits)
+        count = max(count, 1) if process == 0 else count
+        return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))
+
+    def decoy_blocks(self) -> list[int]:
+        """Before which blocks of a process a call with other contents comes."""
+        return [SYSTEM.randrange(self.blocks) for _ in range(_drawn(self.decoys))]
+
+
+def _drawn(average: float) -> int:
+    """A whole number with this average."""
+    return int(average) + (SYSTEM.random() < average % 1)
