@@ -57,6 +57,9 @@ def test_products_one_by_one_are_honest_and_coarse_operands_are_not(seed: int) -
     a, b = heavy(24, 512, seed=seed), normal(512, 40, seed=seed)
     assert judged(torch.mm, [a, b], product_one_by_one(a, b)).ok
     assert not judged(torch.mm, [a, b], tf32(a) @ tf32(b)).ok
+    deep = [normal(12, 8192, seed=seed), normal(8192, 12, seed=seed + 50)]
+    assert judged(torch.mm, deep, product_one_by_one(*deep)).ok
+    assert not judged(torch.mm, deep, tf32(deep[0]) @ tf32(deep[1])).ok
 
 
 @pytest.mark.parametrize("seed", SEEDS)

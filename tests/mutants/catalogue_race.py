@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutant import Mutant
 
 RACE = "judge/race.py"
+PACE = "judge/pace.py"
 PREPARE = "judge/prepare.py"
 JUDGEMENT = "judge/judgement.py"
 CENSUS = "judge/census.py"
@@ -53,7 +54,7 @@ _RACE = (
     ),
     Mutant(
         "no-call-sure-to-be-checked",
-        RACE,
+        PACE,
         "count = max(count, 1) if process == 0 else count",
         "count = count if process == 0 else count",
         ("cpu/test_race.py::test_some_call_of_the_first_process_is_always_compared_with_the_oracle",),
@@ -61,7 +62,7 @@ _RACE = (
     ),
     Mutant(
         "checked-calls-known-beforehand",
-        RACE,
+        PACE,
         "return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))",
         "return set(range(min(count, 2 * self.blocks)))",
         ("cpu/test_race.py::test_some_call_of_the_first_process_is_always_compared_with_the_oracle",),

@@ -251,8 +251,8 @@ _DISTURBANCE = (
     Mutant(
         "faster-on-a-cpu-by-its-own-word",
         SCORE,
-        "    if on_host:\n        others.append",
-        "    if not on_host:\n        others.append",
+        "    if on_host:\n        readings",
+        "    if not on_host:\n        readings",
         (f"{SCORED}::test_on_a_cpu_faster_has_to_be_so_by_the_judges_clock_too",),
         "A2",
     ),

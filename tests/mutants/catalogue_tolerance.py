@@ -213,8 +213,8 @@ _YARDSTICK = (
     Mutant(
         "integers-near-any-variant",
         YARDSTICK,
-        "wrong &= got != other",
-        "wrong &= (got.double() - other.double()).abs() > 1",
+        "wrong &= got != variant",
+        "wrong &= (got.double() - variant.double()).abs() > 1",
         (INTEGERS,),
     ),
     Mutant(

@@ -118,6 +118,7 @@ def _show_rules(console: Console, verdict: Verdict) -> None:
     )
     further = (
         ("buffers are part of the answer", rules.keeps_state),
+        ("calls on any stream", rules.any_stream),
         ("TF32 allowed", rules.allow_tf32),
         ("bits must repeat", rules.deterministic),
     )

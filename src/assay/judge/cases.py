@@ -128,6 +128,15 @@ class CaseRunner:
         room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
         return burst.answers[0].findings[:1] + self._read_again(kept, spec.case.name, room)
 
+    def move_streams(self, case: PreparedCase) -> list[Finding]:
+        """One call on another stream, right behind the work that writes its inputs."""
+        run, inputs, head = self.set_out(case)
+        if self.is_right(run, inputs, {**head, "elsewhere": True}):
+            return []
+        text = "a call on another stream gave wrong results: it does not wait for the current stream"
+        hint = "Launch on torch.cuda.current_stream()."
+        return [Finding("ignores_stream", text, True, case.instance.case.name, hint=hint)]
+
     def set_out(self, case: PreparedCase) -> tuple[Run, list[Any], dict[str, Any]]:
         """A case constructed anew, with a fresh input on the desk, for one call that the caller makes."""
         run = Run(case, secrets.randbits(31), self._device, self._precision)

@@ -186,6 +186,8 @@ class Judgement:
             return
         small = min(telling, key=lambda c: capacity_bytes(c.calibration.shapes, c.calibration.dtypes))
         self._findings += runner.keep_many(small)
+        if self._prepared.record.rules.any_stream and self._shop.device.type == "cuda":
+            self._findings += runner.move_streams(small)
         self._census = take_census(child, runner, self._prepared.cases[0], small, self._candidate)
         self._findings += findings_of(self._census, self._prepared.record.rules)
 

@@ -21,7 +21,7 @@ from assay.records.errors import UserError
 from assay.records.rules import Rules
 
 NATIVE_NAMES = ("cases", "PRECISION", "RULES", "cost")
-RULE_KEYS = {"library_calls": bool, "calls_per_weights": int, "keeps_state": bool}
+RULE_KEYS = {"library_calls": bool, "calls_per_weights": int, "keeps_state": bool, "any_stream": bool}
 CASE_KEYS = ("name", "sizes", "dtype", "layout", "distribution", "hidden", "mode")
 
 
@@ -123,6 +123,7 @@ _RULE_VALUES = {
     "library_calls": "True or False",
     "calls_per_weights": "a number of calls, or 0",
     "keeps_state": "True or False",
+    "any_stream": "True or False",
 }
 
 

@@ -15,6 +15,8 @@ class Rules:
     """How many calls share the cost of preparing new weights; 0 if preparing them is free."""
     keeps_state: bool = False
     """What a call leaves in the specification's buffers is part of the answer."""
+    any_stream: bool = False
+    """Calls may come on any CUDA stream, right behind work that they depend on."""
     allow_tf32: bool = False
     slack: float = 1.0
     """Multiplies the calibrated tolerance."""

@@ -16,14 +16,13 @@ import socket
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from assay.build import Toolchain, compile_candidate, diagnose_exception
+from assay.build import Toolchain, compile_candidate
 from assay.candidates import Candidate
 from assay.correctness.reference import pin_precision
 from assay.problems.values import NotCarried, canonical, dtype_named, flatten, unflatten
@@ -35,17 +34,18 @@ from assay.worker import caches, protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
 from assay.worker.census import count_kernels, count_operators
 from assay.worker.delivery import copy_out, shared_with
+from assay.worker.elsewhere import elsewhere
 from assay.worker.entry import load_entry
 from assay.worker.entry_types import Construction, Entry
 from assay.worker.graphed import GraphedCall
 from assay.worker.inline_builds import InlineBuilds
 from assay.worker.muting import Launches, mute
 from assay.worker.placement import Placement
+from assay.worker.reports import failure_reply, raised_reply
 from assay.worker.stopwatch import Stopwatch, make_stopwatch
 
 _M_PERTURB = -6
 _GRAD_MODES = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": torch.enable_grad}
-_CUDA_FATAL = ("CUDA error", "device-side assert", "illegal memory access", "launch failure", "CUDA_ERROR")
 
 
 def main(plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: int, output_fd: int) -> None:
@@ -118,33 +118,11 @@ def answer(session: Session, message: protocol.Message) -> tuple[dict[str, Any],
         reply = handler(message)
         return reply if isinstance(reply, tuple) else (reply, b"")
     except CandidateFailure as failure:
-        return _failure(failure.status, failure.code, failure.message, failure.detail), b""
+        return failure_reply(failure.status, failure.code, failure.message, failure.detail), b""
     except SystemExit as leaving:
-        return _failure("crashed", "exited", f"the candidate called sys.exit({leaving.code!r})"), b""
+        return failure_reply("crashed", "exited", f"the candidate called sys.exit({leaving.code!r})"), b""
     except Exception as error:  # noqa: BLE001 - the process edge: anything here is the candidate's doing
-        return _raised(error, session.source), b""
-
-
-def _failure(status: str, code: str, message: str, detail: str = "") -> dict[str, Any]:
-    return {"failure": {"status": status, "code": code, "message": message[:2000], "detail": detail[-4000:]}}
-
-
-def _raised(error: Exception, source: str) -> dict[str, Any]:
-    text = f"{type(error).__name__}: {error}"
-    found = diagnose_exception(error, source)
-    if type(error).__module__.startswith("triton."):
-        return _failure("build_failed", "compile_error", found.summary, found.render())
-    if isinstance(error, torch.OutOfMemoryError):
-        code = "device_memory"
-    elif isinstance(error, MemoryError):
-        code = "host_memory"
-    elif any(mark in text for mark in _CUDA_FATAL):
-        code = "cuda_error"
-    else:
-        code = "raised"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "candidate" in f.filename]
-    detail = f"{found.hint}\n" if found.hint else ""
-    return _failure("crashed", code, text, detail + "".join(traceback.format_list(frames)))
+        return raised_reply(error, session.source), b""
 
 
 def _carried(result: Any, leaves: list[torch.Tensor]) -> Any:
@@ -234,7 +212,8 @@ class Session:
         self._poison(head["poison_bytes"], head["pattern"])
         inputs = unflatten(head["inputs"], self._inputs(head["tensors"], clone=False))
         leaves: list[torch.Tensor] = []
-        with _GRAD_MODES[head["grad"]]():
+        place = elsewhere(inputs, self._device) if head.get("elsewhere") else contextlib.nullcontext(inputs)
+        with _GRAD_MODES[head["grad"]](), place as inputs:
             work = self._work(inputs, head)
             if self._stopwatch is not None:
                 self._stopwatch.start(head["timing"], head["cover_us"])
