@@ -124,6 +124,11 @@ class InProcessChild:
     def freeze(self) -> None:
         self.is_frozen = True
 
+    def stop_company(self) -> None: ...
+
+    def company(self) -> int:
+        return 0
+
     def thaw(self) -> None:
         self.is_frozen = False
 

@@ -256,3 +256,19 @@ def test_noise_in_the_mailbox_is_of_one_call_alone(judged: Judge) -> None:
 
     evidence, _ = judged(lambda call, inputs, module: inputs[0][:0], module=Cleared, forging=claiming)
     assert evidence.result.outcome == "wrong"
+
+
+def test_noise_lies_behind_an_input(judged: Judge) -> None:
+    """Zeros there would make a sum that reads past the end right."""
+    behind: list[bytes] = []
+
+    def answering(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        x = inputs[0]
+        whole = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
+        end = 4 * (x.storage_offset() + x.numel())
+        behind.append(whole[end : end + 16].numpy().tobytes())
+        return module(*inputs)
+
+    evidence, _ = judged(answering)
+    assert evidence.result.outcome == "passed"
+    assert len(set(behind)) >= CALLS and all(any(noise) for noise in behind)

@@ -141,6 +141,21 @@ def test_nobody_sees_an_input_before_it_is_asked(
     assert standing.count(True) >= 3
 
 
+def test_processes_that_go_on_while_others_are_timed_are_fatal(race: Races) -> None:
+    made = race()
+    made.own.company = lambda: len(made.own.heads("call")) > 30  # type: ignore[method-assign]
+    assert wrong_code(made) == "rejected process_while_timed"
+
+
+def test_processes_started_before_are_stopped(race: Races) -> None:
+    """Compilers leave workers behind, which is no sin as long as they do not run beside the opponent."""
+    made = race()
+    stopped: list[int] = []
+    made.own.company = lambda: not stopped  # type: ignore[method-assign]
+    made.own.stop_company = lambda: stopped.append(1)  # type: ignore[method-assign]
+    assert made.run().findings == [] and len(stopped) >= 3
+
+
 @pytest.mark.parametrize("process", [0, 1, 2])
 def test_one_answer_far_off_is_noticed_whenever_it_comes(race: Races, process: int) -> None:
     """One call of some hundred, in any process: every answer is held against the opponent's."""

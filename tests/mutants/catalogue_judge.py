@@ -357,6 +357,14 @@ _CASES = (
         "D21",
     ),
     Mutant(
+        "zeros-behind-inputs",
+        DESK,
+        "* ALIGNMENT_BYTES].random_(0, 256)",
+        "* ALIGNMENT_BYTES].zero_()",
+        (f"{JUDGED}::test_noise_lies_behind_an_input",),
+        "G10",
+    ),
+    Mutant(
         "few-answers-kept-at-once",
         CASES,
         "for _ in range(KEPT_AT_ONCE)]",

@@ -132,6 +132,14 @@ _RACE = (
         "A19",
     ),
     Mutant(
+        "company-not-refused",
+        RACE,
+        "if count := own.child.company():",
+        "if (count := own.child.company()) > 9:",
+        (f"{RACED}::test_processes_that_go_on_while_others_are_timed_are_fatal",),
+        "A19",
+    ),
+    Mutant(
         "inputs-shown-before-they-are-asked-for",
         RACE,
         "            _freeze(own, opponent)\n            self._course.deal(moved=not graphed)\n",

@@ -201,8 +201,8 @@ _DELIVERY = (
     Mutant(
         "places-outside-the-arena",
         PLACEMENT,
-        "if run.numel() != span_bytes:",
-        "if run.numel() > span_bytes:",
+        "if run.numel() != self.end_bytes - self.offset_bytes:",
+        "if run.numel() > self.end_bytes - self.offset_bytes:",
         (f"{PLACES}::test_a_place_outside_its_arena_is_refused",),
         "G10",
     ),

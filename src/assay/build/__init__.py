@@ -7,7 +7,7 @@ from assay.build.compiling import Built, compile_candidate
 from assay.build.diagnosis import Diagnosis, diagnose, diagnose_exception
 from assay.build.keys import EXTENSION_NAME, build_key, needs_build
 from assay.build.nvrtc import compile_cubin
-from assay.build.toolchain import Toolchain, find_toolchain
+from assay.build.toolchain import Toolchain, find_toolchain, sanitizer_paths
 
 __all__ = [
     "EXTENSION_NAME",
@@ -23,4 +23,5 @@ __all__ = [
     "diagnose_exception",
     "find_toolchain",
     "needs_build",
+    "sanitizer_paths",
 ]

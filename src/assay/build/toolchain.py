@@ -25,6 +25,7 @@ from assay.records.errors import UserError
 # Architectures whose newest instructions (wgmma, TMA multicast, tcgen05) exist only under the "a" name.
 _ACCELERATED = frozenset({"90", "100", "101", "103", "110", "120", "121"})
 _ASK_TIMEOUT_S = 20
+_SANITIZER = "compute-sanitizer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Toolchain:
     """"sm_90a": the one architecture built for, or None on a machine without a GPU."""
     torch_version: str | None
     python_version: str
+    sanitizer: str | None = None
+    """compute-sanitizer. It builds nothing, so no build depends on it."""
 
 
 def find_toolchain(cuda_arch: str | None) -> Toolchain:
@@ -63,6 +66,7 @@ def find_toolchain(cuda_arch: str | None) -> Toolchain:
         cuda_arch=arch,
         torch_version=_torch_version(),
         python_version=platform.python_version(),
+        sanitizer=_sanitizer(home),
     )
 
 
@@ -126,6 +130,25 @@ def _cuda_include(home: Path | None) -> tuple[str, ...]:
     found = [root for root in roots if (root / "cuda_fp16.h").is_file()]
     # CUDA 13 moved libcu++ and CUB one folder down: <cub/cub.cuh> and <cuda/std/...> are there.
     return tuple(str(f) for root in found[:1] for f in (root, root / "cccl") if f.is_dir())
+
+
+def _sanitizer(home: Path | None) -> str | None:
+    """The program itself before the script in bin that starts it."""
+    for root in [*([home] if home else []), *_nvidia_packages()]:
+        for folder in ("compute-sanitizer", "bin"):
+            if found := _existing(root / folder / _SANITIZER):
+                return found
+    return shutil.which(_SANITIZER)
+
+
+def sanitizer_paths(path: str) -> tuple[str, ...]:
+    """What has to be readable for compute-sanitizer to run: its folder, or the script and its program's."""
+    needed = set()
+    for place in (path, os.path.realpath(path)):
+        folder, top = os.path.dirname(place), os.path.dirname(os.path.dirname(place))
+        # Its neighbours in a bin folder are other tools.
+        needed |= {place if os.path.basename(folder) == "bin" else folder, os.path.join(top, _SANITIZER)}
+    return tuple(sorted(place for place in needed if os.path.exists(place)))
 
 
 def _first_line(tool: str) -> str | None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
@@ -13,6 +14,9 @@ from rich.table import Table
 
 from assay.cli.terminal import Terminal, echo
 from assay.records import to_plain
+
+if TYPE_CHECKING:
+    from assay.build import Toolchain
 
 _SANDBOX_FIXES = {
     "pid_namespace": "run as root, or allow unprivileged user namespaces",
@@ -41,7 +45,10 @@ class Item:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> None:
     """Print what works on this machine. Exit 0 even if something is missing."""
-    items = [*_device_items(), *_compiler_items(), *_tool_items(), *_sandbox_items()]
+    from assay.build import find_toolchain
+
+    toolchain = find_toolchain(None)
+    items = [*_device_items(), *_compiler_items(toolchain), *_tool_items(toolchain), *_sandbox_items()]
     if as_json:
         echo(json.dumps({"items": [to_plain(item) for item in items]}))
         return
@@ -69,10 +76,7 @@ def _device_items() -> list[Item]:
     return [*items, Item("gpu", True, detail)]
 
 
-def _compiler_items() -> list[Item]:
-    from assay.build import find_toolchain
-
-    toolchain = find_toolchain(None)
+def _compiler_items(toolchain: Toolchain) -> list[Item]:
     return [
         _found("c++", toolchain.cxx, toolchain.cxx_version, "apt install g++"),
         _found(
@@ -94,12 +98,14 @@ def _found(name: str, path: str | None, version: str | None, fix: str) -> Item:
     return Item(name, path is not None, f"{version} at {path}" if path else "not found", fix)
 
 
-def _tool_items() -> list[Item]:
+def _tool_items(toolchain: Toolchain) -> list[Item]:
     items = []
-    for tool in ("ncu", "compute-sanitizer"):
-        path = shutil.which(tool)
+    for tool, path, fix in (
+        ("ncu", shutil.which("ncu"), "comes with the CUDA toolkit; optional"),
+        ("compute-sanitizer", toolchain.sanitizer, "install the CUDA toolkit, or set CUDA_HOME (for --deep)"),
+    ):
         version = _version(path) if path else "not found"
-        items.append(Item(tool, path is not None, version, "comes with the CUDA toolkit; optional"))
+        items.append(Item(tool, path is not None, version, fix))
     return items
 
 

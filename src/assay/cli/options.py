@@ -91,6 +91,9 @@ def judging_options(command: Command) -> Command:
         click.option(
             "--forbid-libraries", is_flag=True, help="The candidate's own code has to do all the work."
         ),
+        click.option(
+            "--deep", is_flag=True, help="Have compute-sanitizer look at a few small cases too. GPU only."
+        ),
         click.option("--no-speed", is_flag=True, help="Right or wrong alone: nothing is timed."),
         click.option(
             "--timeout",
@@ -121,6 +124,7 @@ def policy_fields(
     require_sandbox: str = "available",
     timeout: float | None = None,
     forbid_libraries: bool = False,
+    deep: bool = False,
     no_speed: bool = False,
     budget: float | None = None,
 ) -> dict[str, Any]:
@@ -129,6 +133,7 @@ def policy_fields(
         "allow_flawed": allow_flawed,
         "allow_tf32": allow_tf32,
         "force_busy": force_busy,
+        "deep": deep,
         "forbid_libraries": forbid_libraries,
         "require_full_sandbox": require_sandbox == "full",
     }

@@ -104,7 +104,9 @@ def _advice(verdict: Verdict) -> list[str]:
     # Wrong on no case, it was wrong when timed: there is no failing case to compare.
     if not isinstance(verdict, Wrong) or any(case.outcome == "wrong" for case in verdict.cases):
         keys.insert(0, verdict.status)
-    return list(dict.fromkeys(_ADVICE[key] for key in keys if key in _ADVICE))
+    said = [_ADVICE[key] for key in keys if key in _ADVICE]
+    said += [escape(f.hint) for f in verdict.findings if f.fatal and f.hint]
+    return list(dict.fromkeys(said))
 
 
 def _show_rules(console: Console, verdict: Verdict) -> None:

@@ -32,7 +32,7 @@ ELEMENT_FLOOR = 4.0
 """Times what a tile may lose near zero: a subnormal factor is multiplied by ten or more."""
 JUMP_FACTOR = 64.0
 """A sensitivity this many times the rest of the tolerance is a rounding step, not a rounding error."""
-BLOCK_ELEMENTS = 1 << 24
+LEAST_BLOCK_ELEMENTS, BLOCK_ELEMENTS = 1 << 21, 1 << 24
 SHOWN = 5
 
 
@@ -205,8 +205,10 @@ class FloatTolerance:
         return per_tile.repeat_interleave(self._tile)[:count]
 
     def _spans(self) -> Iterator[_Span]:
-        per_span = max(1, BLOCK_ELEMENTS // self._tile)
         total, count = self._oracle.numel(), -(-self._oracle.numel() // self._tile)
+        # A block takes a dozen times its size in float64: next to nothing beside a large output.
+        elements = min(BLOCK_ELEMENTS, max(LEAST_BLOCK_ELEMENTS, total // 16))
+        per_span = max(1, elements // self._tile)
         for first in range(0, count, per_span):
             last = min(first + per_span, count)
             yield _Span(slice(first * self._tile, min(last * self._tile, total)), slice(first, last))

@@ -99,7 +99,7 @@ def sort_operators(counted: Sequence[Counted], total_us: float) -> tuple[tuple[S
 
 def sort_kernels(counted: Sequence[Counted]) -> tuple[tuple[Share, ...], float | None]:
     """Device kernels by name."""
-    shares = [Share(c.name, c.calls, c.time_us, _kernel_kind(c.name)) for c in counted]
+    shares = [Share(c.name, c.calls, c.time_us, kernel_kind(c.name)) for c in counted]
     total_us = sum(share.time_us for share in shares)
     own_us = sum(share.time_us for share in shares if share.kind == "own")
     return tuple(shares), own_us / total_us if total_us > 0 else None
@@ -113,7 +113,8 @@ def _operator_kind(name: str) -> str:
     return "housekeeping" if base in _HOUSEKEEPING else "library"
 
 
-def _kernel_kind(name: str) -> str:
+def kernel_kind(name: str) -> str:
+    """Whose kernel it is: "own", "library" or "housekeeping"."""
     if _MOVES.search(name):
         return "housekeeping"
     return "library" if _LIBRARY_KERNEL.search(name) else "own"

@@ -72,13 +72,12 @@ class Desk:
         arena = self._arena("in", end - start + room)
         if layout != "given":
             arena.bytes[start:end].random_(0, 256)
+        # Zeros behind an input would make reading past its end right.
+        for placement in placements:
+            behind = placement.end_bytes
+            arena.bytes[behind : -(-(behind + 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES].random_(0, 256)
         for tensor, placement in zip(tensors, placements, strict=True):
-            view = placement.view(arena.bytes)
-            if 0 in placement.strides and tensor.numel():
-                # An expanded input: writing its one stored copy writes all of them.
-                view = view.as_strided(_stored_shape(placement), placement.strides)
-                tensor = tensor.as_strided(_stored_shape(placement), tensor.stride())
-            view.copy_(tensor)
+            fill(placement, arena.bytes, tensor)
         self._laid = slice(start, end)
         self._settle()
         self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[self._laid]))
@@ -133,6 +132,16 @@ class Desk:
     def _settle(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+
+def fill(placement: Placement, arena_bytes: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Write a tensor's values into its place."""
+    view = placement.view(arena_bytes)
+    if 0 in placement.strides and tensor.numel():
+        # An expanded input: writing its one stored copy writes all of them.
+        view = view.as_strided(_stored_shape(placement), placement.strides)
+        tensor = tensor.as_strided(_stored_shape(placement), tensor.stride())
+    view.copy_(tensor)
 
 
 def _stored_shape(placement: Placement) -> tuple[int, ...]:

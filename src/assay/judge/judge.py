@@ -21,6 +21,7 @@ from assay.build import BuildCache, find_toolchain
 from assay.candidates import Candidate
 from assay.judge.calibration import self_test
 from assay.judge.decide import decide
+from assay.judge.deep import require_deep
 from assay.judge.devices import cuda_arch, resolve_device
 from assay.judge.judgement import Judgement
 from assay.judge.policy import Policy
@@ -61,6 +62,7 @@ class Judge:
             torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
         folder = cache or default_cache()
         toolchain = find_toolchain(cuda_arch(self.device))
+        require_deep(self.policy, self.device, toolchain.sanitizer)
         limits = _limits(self.policy, self.device)
         self._shop = Workshop(
             device=self.device,

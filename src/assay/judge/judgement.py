@@ -11,6 +11,7 @@ from assay.candidates import Candidate
 from assay.judge.cases import CaseEvidence, CaseRunner
 from assay.judge.census import findings_of, take_census
 from assay.judge.decide import Evidence
+from assay.judge.deep import Subject, inspect
 from assay.judge.desk import capacity_bytes
 from assay.judge.devices import is_scarce
 from assay.judge.environment import read_environment
@@ -75,6 +76,9 @@ class Judgement:
             with timed(self._seconds, "build"):
                 built = self._shop.built(self._candidate)
             self._in_child(built)
+            if self._policy.deep and self._is_clean():
+                with timed(self._seconds, "deep"):
+                    self._inspect(built)
             if speedway is not None and self._is_clean():
                 self._limit_s = self._policy.call_timeout_s
                 with timed(self._seconds, "speed"):
@@ -122,6 +126,14 @@ class Judgement:
             self._candidate, built, self._caches, self._first_call_ms, compile_s
         )
         self._findings += findings
+
+    def _inspect(self, built: bytes) -> None:
+        load, payload = self._shop.to_load(
+            self._candidate, built, self._problem.argument_names, self._problem.support_files
+        )
+        by_seed = self._state == "by seed"
+        subject = Subject(self._candidate, load, payload, self._caches, by_seed)
+        self._findings += inspect(self._shop, subject, self._telling(), self._prepared.precision)
 
     def _in_child(self, built: bytes) -> None:
         """Gate 1 in a fresh child, and its end."""
@@ -178,10 +190,7 @@ class Judgement:
 
     def _count(self, child: Child, runner: CaseRunner) -> None:
         """What becomes of its answers, what it ran, whether its kernels mattered: asked if it passed."""
-        pairs = zip(self._prepared.cases, self._cases, strict=False)
-        passed = [c for c, result in pairs if result.outcome == "passed" and c.calibration.discriminates]
-        # Of nothing, every answer is right.
-        telling = [c for c in passed if all(0 not in shape for shape in c.calibration.shapes)]
+        telling = self._telling()
         if not telling or any(finding.fatal for finding in self._findings):
             return
         small = min(telling, key=lambda c: capacity_bytes(c.calibration.shapes, c.calibration.dtypes))
@@ -190,6 +199,13 @@ class Judgement:
             self._findings += runner.move_streams(small)
         self._census = take_census(child, runner, self._prepared.cases[0], small, self._candidate)
         self._findings += findings_of(self._census, self._prepared.record.rules)
+
+    def _telling(self) -> list[PreparedCase]:
+        """The cases it passed that tell a right answer from a wrong one."""
+        pairs = zip(self._prepared.cases, self._cases, strict=False)
+        passed = [c for c, result in pairs if result.outcome == "passed" and c.calibration.discriminates]
+        # Of nothing, every answer is right.
+        return [c for c in passed if all(0 not in shape for shape in c.calibration.shapes)]
 
     def _weigh_refusals(self) -> None:
         """Refusing a derived case is fair; refusing every case that tells right from wrong proves nothing."""

@@ -25,6 +25,8 @@ class Policy:
     """Accept TF32 in float32 products even if the problem does not declare it."""
     forbid_libraries: bool = False
     """Library code may do no work, even if the problem does not forbid it."""
+    deep: bool = False
+    """Have compute-sanitizer look at a few small cases as well; on a GPU alone."""
     speed: bool = True
     """Time it as well: gate 2."""
     rungs: tuple[str, ...] = ()
@@ -42,6 +44,8 @@ class Policy:
     """Importing may compile: a torch extension takes a minute."""
     baseline_timeout_s: float = 600.0
     """A baseline's first call: compilation and tuning."""
+    deep_timeout_s: float = 300.0
+    """Each of compute-sanitizer's tools."""
     call_timeout_s: float = 60.0
     """A first call may compile; this is per call."""
     run_timeout_s: float = 900.0

@@ -118,6 +118,7 @@ class Race:
             own = self._course.seat(child, is_module=self._candidate.entry == "ModelNew")
             state = self._give_weights(own, opponent, index)
             self._warm_up(own, opponent, run)
+            child.stop_company()
             self._blocks(own, opponent, run, self._plan.audited(index))
             self._bursts(own, opponent, run)
             if index == 0 and state == "by name":
@@ -221,6 +222,7 @@ class Race:
                     answers[False] = self._ask_opponent(opponent, graphed=graphed)
             self._look(answers[True], answers[False], audit=first + half in audited)
             pairs.append((answers[True].time(), answers[False].time()))
+        self._refuse_company(own)
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
 
     def _bursts(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
@@ -239,6 +241,7 @@ class Race:
                 else:
                     _freeze(own)
                     bursts[False] = self._course.ask_burst(opponent, calls * cover_us)
+            self._refuse_company(own)
             for k, (answer, other) in enumerate(
                 zip(bursts[True].answers, bursts[False].answers, strict=True)
             ):
@@ -257,6 +260,12 @@ class Race:
                 raise
             text = f"the baseline, which runs alone, failed beside the candidate: {failure.message}"
             raise CandidateFailure("rejected", "opponent_disturbed", text) from failure
+
+    def _refuse_company(self, own: Seat) -> None:
+        """Freezing stops one process; whatever it has started could go on beside the opponent."""
+        if count := own.child.company():
+            text = f"started {count} processes that run while others are timed"
+            raise CandidateFailure("rejected", "process_while_timed", text)
 
     def _accept(self, answer: Answer) -> None:
         if answer.complaint:

@@ -11,7 +11,7 @@ import torch
 from assay.correctness import Calibration, Reference, Report, check_outputs, tensors_of
 from assay.judge.desk import Desk
 from assay.judge.prepare import PreparedCase
-from assay.problems import Precision
+from assay.problems import Instance, Precision
 from assay.problems.values import NotCarried, flatten, skeleton, tensor_order, unflatten
 from assay.records import CandidateFailure, Finding, JudgeFault, UserError
 from assay.speed.samples import Timed
@@ -86,6 +86,20 @@ def carried(value: Any, tensors: list[torch.Tensor], what: str) -> Any:
         return flatten(value, tensors)
     except NotCarried as refused:
         raise UserError(f"{what} returns {refused}, which cannot be handed to a candidate") from refused
+
+
+def construction(
+    instance: Instance, precision: Precision, seed: int, tensors: list[torch.Tensor]
+) -> dict[str, Any]:
+    """How a candidate is constructed as the specification is; tensors of the arguments are set apart."""
+    return {
+        "args": carried(instance.init_args, tensors, "get_init_inputs()"),
+        "kwargs": carried(instance.init_kwargs, tensors, "get_init_inputs()"),
+        "seed": seed,
+        "dtype": instance.case.dtype,
+        "mode": instance.case.mode,
+        "allow_tf32": precision.allow_tf32,
+    }
 
 
 def laid_side_by_side(desk: Desk, many: list[list[Any]], layout: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from assay.correctness import nudged, perturbed
 from assay.judge.desk import SETUP_TIMEOUT_S, Desk, capacity_bytes, unpacked
 from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
-from assay.judge.run import Answer, Burst, Run, carried, checked_tree, form_complaint
+from assay.judge.run import Answer, Burst, Run, checked_tree, construction, form_complaint
 from assay.records import Finding, JudgeFault
 from assay.speed.samples import Timed
 from assay.worker import Child
@@ -83,16 +83,8 @@ class Seat:
 
     def _construct_by_seed(self, run: Run) -> None:
         tensors: list[torch.Tensor] = []
-        instance = run.instance
-        head = {
-            "args": carried(instance.init_args, tensors, "get_init_inputs()"),
-            "kwargs": carried(instance.init_kwargs, tensors, "get_init_inputs()"),
-            "tensors": self._desk.lay(tensors, "given") if tensors else [],
-            "seed": run.seed,
-            "dtype": instance.case.dtype,
-            "mode": instance.case.mode,
-            "allow_tf32": run.precision.allow_tf32,
-        }
+        head = construction(run.instance, run.precision, run.seed, tensors)
+        head["tensors"] = self._desk.lay(tensors, "given") if tensors else []
         self.child.ask("construct", head, timeout_s=self._policy.load_timeout_s)
 
     def send_state(self, state: dict[str, torch.Tensor]) -> set[str]:

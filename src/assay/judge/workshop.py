@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -77,6 +78,25 @@ class Workshop:
         support_files: Mapping[str, str],
     ) -> None:
         """Hand a candidate to a child; what it builds while it is imported is remembered."""
+        head, payload = self.to_load(candidate, built, argument_names, support_files)
+        key = build_key(candidate, self.toolchain)
+        try:
+            reply = child.ask("load", head, payload=payload, timeout_s=self.policy.load_timeout_s)
+        except CandidateFailure as failure:
+            if failure.code == "compile_error":
+                self.builds.put_failure(key, failure.code, failure.message, failure.detail)
+            raise
+        if reply.payload and not payload:
+            self.builds.put_success(key, "inline", reply.payload, "", 0.0)
+
+    def to_load(
+        self,
+        candidate: Candidate,
+        built: bytes,
+        argument_names: tuple[str, ...],
+        support_files: Mapping[str, str],
+    ) -> tuple[dict[str, Any], bytes]:
+        """What whoever loads a candidate has to be told, and what was built for it."""
         bare = needs_build(candidate)
         head = {
             "candidate": to_plain(candidate),
@@ -84,19 +104,11 @@ class Workshop:
             "support_files": dict(support_files),
             "built_name": _built_name(candidate) if bare else "",
         }
-        key = build_key(candidate, self.toolchain)
-        known = None if bare else self.builds.get(key)
+        known = None if bare else self.builds.get(build_key(candidate, self.toolchain))
         if known is not None:
             known.raise_failure()
             built = known.artefact or b""
-        try:
-            reply = child.ask("load", head, payload=built, timeout_s=self.policy.load_timeout_s)
-        except CandidateFailure as failure:
-            if failure.code == "compile_error":
-                self.builds.put_failure(key, failure.code, failure.message, failure.detail)
-            raise
-        if reply.payload and known is None:
-            self.builds.put_success(key, "inline", reply.payload, "", 0.0)
+        return head, built
 
 
 def _built_name(candidate: Candidate) -> str:

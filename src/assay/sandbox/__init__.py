@@ -17,12 +17,20 @@ from assay.sandbox.namespaces import isolate
 from assay.sandbox.paths import device_paths, readable_paths
 from assay.sandbox.plan import LAYERS, Limits, Plan, missing
 from assay.sandbox.probing import probe
-from assay.sandbox.processes import kill_all, kill_namespace, proportional_bytes, resident_bytes, unused_uid
+from assay.sandbox.processes import (
+    companions,
+    kill_all,
+    kill_namespace,
+    proportional_bytes,
+    resident_bytes,
+    unused_uid,
+)
 
 __all__ = [
     "LAYERS",
     "Limits",
     "Plan",
+    "companions",
     "confine",
     "device_paths",
     "furnish",

@@ -21,6 +21,7 @@ from assay.records.layers import Layer
 from assay.sandbox import landlock, seccomp, syscalls
 from assay.sandbox.landlock import Grant
 from assay.sandbox.mounts import SHARED_MEMORY_FOLDER, has_private_shared_memory
+from assay.sandbox.namespaces import has_own_loopback
 from assay.sandbox.plan import Limits, Plan
 from assay.sandbox.processes import tasks_of
 
@@ -45,7 +46,8 @@ def restrict(plan: Plan) -> list[Layer]:
     # After the change of user, which clears it.
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    return [user, landlock.restrict(_grants(plan)), limits]
+    # What reaches nothing but its own loopback needs no second bar; without that loopback the bar stays.
+    return [user, landlock.restrict(_grants(plan), deny_tcp=not has_own_loopback()), limits]
 
 
 def seal() -> list[Layer]:

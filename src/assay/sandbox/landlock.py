@@ -68,22 +68,22 @@ def handled_files(version: int) -> int:
     return (1 << bits) - 1
 
 
-def _ruleset_attributes(version: int) -> bytes:
+def _ruleset_attributes(version: int, *, deny_tcp: bool) -> bytes:
     """struct landlock_ruleset_attr, as long as this ABI knows it."""
     fields = [handled_files(version)]
     if version >= 4:
-        fields.append(_NET_BOTH)
+        fields.append(_NET_BOTH if deny_tcp else 0)
     if version >= 6:
         fields.append(_SCOPE_BOTH)
     return struct.pack(f"={len(fields)}Q", *fields)
 
 
-def restrict(grants: Iterable[Grant]) -> Layer:
+def restrict(grants: Iterable[Grant], *, deny_tcp: bool = True) -> Layer:
     """Confine the calling thread and all it starts from now on to these grants, for good."""
     version = abi()
     if version == 0:
         return Layer("landlock", False, "the kernel has no Landlock, or it is off")
-    attributes = ctypes.create_string_buffer(_ruleset_attributes(version))
+    attributes = ctypes.create_string_buffer(_ruleset_attributes(version, deny_tcp=deny_tcp))
     address, size = ctypes.addressof(attributes), len(attributes) - 1
     ruleset = syscalls.syscall(syscalls.LANDLOCK_CREATE_RULESET, address, size, 0)
     try:
@@ -93,7 +93,8 @@ def restrict(grants: Iterable[Grant]) -> Layer:
         return Layer("landlock", False, str(error))
     finally:
         os.close(ruleset)
-    detail = f"ABI {version}: files{', TCP' * (version >= 4)}{', signals, abstract sockets' * (version >= 6)}"
+    detail = f"ABI {version}: files{', TCP' * (version >= 4 and deny_tcp)}"
+    detail += ", signals, abstract sockets" * (version >= 6)
     if skipped:
         detail += f"; {skipped} of the paths out of reach"
     older = len(os.listdir("/proc/self/task")) - 1

@@ -11,8 +11,11 @@ Not covered: cgroups, time namespaces, and unprivileged users where the host for
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
+import socket
+import struct
 from dataclasses import dataclass
 
 from assay.records.layers import Layer
@@ -25,16 +28,18 @@ class _Entered:
     """What this process (and, inherited over fork, its children) was moved into."""
 
     mounts_inode: int | None = None
+    has_loopback: bool = False
 
 
 # Module state because it must cross the fork from P1 to P2: mounting anything without being sure of a private
 # mount namespace would change the host.
 _entered = _Entered()
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 
 
 def isolate(plan: Plan) -> list[Layer]:
     """Leave the judge's session and namespaces. Reports pid, network and IPC; `furnish` the mounts."""
-    del plan  # nothing in it changes which namespaces are wanted
     with contextlib.suppress(PermissionError):  # already the leader of a session
         os.setsid()
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
@@ -45,13 +50,18 @@ def isolate(plan: Plan) -> list[Layer]:
         note = f"; no user namespace: {refused}" if refused else "; by a user namespace"
     host_name = _try(syscalls.CLONE_NEWUTS)
     network = _try(syscalls.CLONE_NEWNET)
+    reach = "no interface is up"
+    if plan.loopback and not network:
+        refused = _raise_loopback()
+        _entered.has_loopback = not refused
+        reach = f"no loopback: {refused}" if refused else "nothing but its own loopback"
     ipc = _try(syscalls.CLONE_NEWIPC)
     mounts = _enter_mount_namespace()
     processes = mounts or _rehearse_pid_namespace() or _try(syscalls.CLONE_NEWPID)
     own_name = "" if host_name else ", own host name"
     return [
         Layer("pid_namespace", not processes, (processes or "own processes, own /proc") + note),
-        Layer("network_namespace", not network, (network or "no interface is up") + note),
+        Layer("network_namespace", not network, (network or reach) + note),
         Layer("ipc_namespace", not ipc, (ipc or "own System V objects and queues" + own_name) + note),
     ]
 
@@ -59,6 +69,11 @@ def isolate(plan: Plan) -> list[Layer]:
 def has_private_mounts() -> bool:
     """Is this process in the mount namespace that `isolate` made (and made private)?"""
     return _entered.mounts_inode is not None and _entered.mounts_inode == _mounts_inode()
+
+
+def has_own_loopback() -> bool:
+    """Is this process in a network namespace of its own whose loopback `isolate` brought up?"""
+    return _entered.has_loopback
 
 
 def _mounts_inode() -> int:
@@ -69,6 +84,17 @@ def _try(flag: int) -> str:
     """Unshare one thing; empty, or why not."""
     try:
         syscalls.unshare(flag)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _raise_loopback() -> str:
+    """Bring up the loopback of the network namespace just entered; empty, or why not."""
+    wanted = struct.pack("16sh22x", b"lo", _IFF_UP)  # struct ifreq
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, _SIOCSIFFLAGS, wanted)
     except OSError as error:
         return str(error)
     return ""

@@ -56,6 +56,8 @@ class Plan:
     uid: int | None
     """The user (and group) to become; None keeps the judge's own. It must be used by nothing else."""
     limits: Limits
+    loopback: bool = False
+    """The run's processes may speak TCP to each other, where they have a network namespace of their own."""
 
 
 def missing(layers: Iterable[Layer], required: Iterable[str] = LAYERS) -> list[Layer]:

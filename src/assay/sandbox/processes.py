@@ -42,6 +42,7 @@ class _Process:
     """Real, effective, saved and file system user."""
     alive: bool
     """Not yet a zombie."""
+    stopped: bool
     threads: int
     resident_bytes: int
 
@@ -81,6 +82,35 @@ def kill_namespace(pid: int) -> None:
     _signal(pid, signal.SIGKILL)
     while (process := _read(pid)) is not None and process.alive:
         _pause(deadline, {pid})
+
+
+def companions(pid: int) -> set[int]:
+    """Processes below the first one of a run that can run: neither ended nor stopped.
+
+    In a pid namespace of its own orphans come to it, so whoever lives is below it.
+    """
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        children = _children(todo.pop()) - found
+        found |= children
+        todo += children
+    return {n for n in found if (process := _read(n)) is not None and process.alive and not process.stopped}
+
+
+def _children(pid: int) -> set[int]:
+    """One file per thread, where walking through all of the machine's processes would take longer."""
+    found: set[int] = set()
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),  # the thread has ended
+                open(f"/proc/{pid}/task/{thread}/children", "rb") as children,
+            ):
+                found |= {int(number) for number in children.read().split()}
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    return found
 
 
 def proportional_bytes(pid: int, uid: int | None) -> int:
@@ -161,6 +191,7 @@ def _read(pid: int) -> _Process | None:
         parent=int(fields[b"PPid"]),
         uids=frozenset(int(uid) for uid in fields[b"Uid"].split()),
         alive=fields[b"State"].split()[0] not in (b"Z", b"X"),
+        stopped=fields[b"State"].split()[0] == b"T",
         threads=int(fields[b"Threads"]),
         resident_bytes=int(fields[b"VmRSS"].split()[0]) * 1024 if b"VmRSS" in fields else 0,
     )

@@ -30,15 +30,14 @@ from assay.records.codec import from_plain, to_plain
 from assay.records.errors import CandidateFailure, UserError
 from assay.records.layers import Layer
 from assay.sandbox import Plan, furnish, restrict, seal
-from assay.worker import caches, protocol, tripwires
+from assay.worker import caches, inspection, protocol, tripwires
 from assay.worker.arena import Arena, attach_arena
 from assay.worker.census import count_kernels, count_operators
 from assay.worker.delivery import copy_out, shared_with
 from assay.worker.elsewhere import elsewhere
-from assay.worker.entry import load_entry
 from assay.worker.entry_types import Construction, Entry
 from assay.worker.graphed import GraphedCall
-from assay.worker.inline_builds import InlineBuilds
+from assay.worker.loading import load_candidate
 from assay.worker.muting import Launches, mute
 from assay.worker.placement import Placement
 from assay.worker.reports import failure_reply, raised_reply
@@ -64,7 +63,7 @@ def main(plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: in
     layers = layers + restrict(plan)
     if device.type == "cuda":
         _open_cuda(device)
-    layers = layers + seal()
+    layers = layers + (seal() if config["sealed"] else [])
     sys.path[:] = [entry for entry in sys.path if entry not in config["hidden_paths"]]
     protocol.send(judge, {"ready": True, "layers": to_plain(layers)})
     session = Session(device, Path(plan.scratch))
@@ -174,20 +173,9 @@ class Session:
         return reply, Path(built.path).read_bytes()
 
     def do_load(self, message: protocol.Message) -> tuple[dict[str, Any], bytes]:
-        head = message.head
-        candidate = from_plain(Candidate, head["candidate"], "candidate")
-        folder = self._folder / "work"
-        folder.mkdir()
+        candidate = from_plain(Candidate, message.head["candidate"], "candidate")
         self.source = candidate.source
-        built_path = None
-        if head["built_name"]:
-            built_path = str(folder / head["built_name"])
-            Path(built_path).write_bytes(message.payload)
-        builds = InlineBuilds(folder / "inline")
-        builds.unpack(b"" if built_path else message.payload)
-        builds.install()
-        names = tuple(head["argument_names"])
-        self._entry = load_entry(candidate, built_path, names, head["support_files"], folder)
+        self._entry, builds = load_candidate(candidate, message.head, message.payload, self._folder / "work")
         return {"ok": True}, builds.pack()
 
     def do_construct(self, message: protocol.Message) -> dict[str, Any]:
@@ -289,6 +277,10 @@ class Session:
         """Caches of an earlier process of the same candidate."""
         caches.unpack(message.payload, self._folder)
         return {"ok": True}
+
+    def do_inspect(self, message: protocol.Message) -> tuple[dict[str, Any], bytes]:
+        """Run the candidate as a program of its own, under a tool that looks at its kernels."""
+        return inspection.run(message.head, message.payload, self._folder)
 
     def do_held(self, message: protocol.Message) -> dict[str, Any]:
         """Copy a kept output, or buffers by name, out after everything that may be running has ended."""

@@ -20,8 +20,9 @@ from typing import Any
 from assay.records.codec import from_plain
 from assay.records.errors import CandidateFailure, JudgeFault
 from assay.records.layers import Layer
-from assay.sandbox import Plan, kill_all, kill_namespace, proportional_bytes, resident_bytes
+from assay.sandbox import Plan, companions, kill_all, kill_namespace, proportional_bytes, resident_bytes
 from assay.worker import protocol
+from assay.worker.messages import printable
 
 TICK_S = 0.05
 WATCH_EVERY_S = 0.25
@@ -174,7 +175,7 @@ class Child:
             self._drain_output()
             if len(self._tail) == before:
                 break
-        return _printable(self._tail.decode(errors="replace"))
+        return printable(self._tail.decode(errors="replace"))
 
     def _death(self, op: str) -> CandidateFailure:
         """The stream ended: learn how the process died."""
@@ -223,6 +224,16 @@ class Child:
             self._signal(signal.SIGCONT)
             self._frozen = False
 
+    def stop_company(self) -> None:
+        """Processes it has started run no more."""
+        for pid in companions(self._pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def company(self) -> int:
+        """How many processes that it has started can run."""
+        return len(companions(self._pid))
+
     def _signal(self, number: signal.Signals) -> None:
         if not self._dead:
             with contextlib.suppress(ProcessLookupError):  # its next answer will tell
@@ -264,13 +275,8 @@ def _reported(failure: Any) -> CandidateFailure:
     status = failure.get("status")
     if status not in ("crashed", "build_failed", "wrong"):
         status = "crashed"
-    texts = [_printable(str(failure.get(key, ""))[:4000]) for key in ("code", "message", "detail")]
+    texts = [printable(str(failure.get(key, ""))[:4000]) for key in ("code", "message", "detail")]
     return CandidateFailure(status, *texts)
-
-
-def _printable(text: str) -> str:
-    """Without control characters: a candidate's words end up on a person's terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 def _folder_bytes(folder: str) -> int:

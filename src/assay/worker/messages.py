@@ -115,5 +115,10 @@ def decode_names(plain: Any) -> list[str]:
     return plain
 
 
+def printable(text: str) -> str:
+    """Without control characters: a candidate's words end up on a person's terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def forged(what: str) -> CandidateFailure:
     return CandidateFailure("rejected", "forged_message", f"the child's answer is malformed: {what}")

@@ -31,6 +31,11 @@ class Placement:
     strides: tuple[int, ...]
     dtype: str
 
+    @property
+    def end_bytes(self) -> int:
+        """The first byte behind it."""
+        return self.offset_bytes + span(self.shape, self.strides) * dtype_named(self.dtype).itemsize
+
     def plain(self) -> dict[str, Any]:
         return {
             "offset_bytes": self.offset_bytes,
@@ -46,12 +51,10 @@ class Placement:
         )
 
     def view(self, arena_bytes: torch.Tensor) -> torch.Tensor:
-        dtype = dtype_named(self.dtype)
-        span_bytes = span(self.shape, self.strides) * dtype.itemsize
-        run = arena_bytes[self.offset_bytes : self.offset_bytes + span_bytes]
-        if run.numel() != span_bytes:
+        run = arena_bytes[self.offset_bytes : self.end_bytes]
+        if run.numel() != self.end_bytes - self.offset_bytes:
             raise NotCarried("a tensor outside its arena")
-        return run.view(dtype).as_strided(self.shape, self.strides)
+        return run.view(dtype_named(self.dtype)).as_strided(self.shape, self.strides)
 
 
 def place(tensors: Sequence[torch.Tensor], layout: str, start_bytes: int = 0) -> tuple[list[Placement], int]:

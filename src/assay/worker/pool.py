@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ _KEPT_VARIABLES = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY", "TZ",
 )  # fmt: skip
-_PACKAGE_ROOT = str(Path(assay.__file__).resolve().parent.parent)
+_PACKAGE = Path(assay.__file__).resolve().parent
+_PACKAGE_ROOT = str(_PACKAGE.parent)
+_INSPECTOR_PROCESSES = 4
+"""So many times the usual number: the tool starts a thread for each processor."""
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from assay.worker.zygote import main; main(int(sys.argv[2]), sys.argv[3:])"
@@ -67,6 +71,23 @@ class Pool:
     def take_compiler(self) -> Child:
         """A fresh child that never opens the GPU: it only compiles."""
         return self._ready(self._fork("cpu"))
+
+    def take_inspector(self, further: tuple[str, ...] = ()) -> Child:
+        """A fresh child that starts programs which open the GPU themselves; see inspection.py.
+
+        Its system calls are not filtered, since CUDA does not start under the filter; it may read this
+        package, which its program imports, and its processes may speak TCP to each other alone.
+
+        Args:
+            further: what else it may read.
+        """
+        plan = self._plan()
+        limits = replace(
+            plan.limits, address_space_bytes=None, processes=plan.limits.processes * _INSPECTOR_PROCESSES
+        )
+        readable = (*plan.readable, str(_PACKAGE), *further)
+        plan = replace(plan, readable=readable, limits=limits, loopback=True)
+        return self._ready(self._fork("cpu", plan, sealed=False))
 
     def warm(self, count: int = 1) -> None:
         """Start the next children now, in the background, so that the next `take` does not wait."""
@@ -144,11 +165,12 @@ class Pool:
             raise JudgeFault("the zygote did not start") from error
         return ours
 
-    def _fork(self, device: str) -> Child:
+    def _fork(self, device: str, plan: Plan | None = None, *, sealed: bool = True) -> Child:
         with self._asking:
             if self._socket is None or self._zygote is None or self._zygote.poll() is not None:
                 self._socket = self._start()
-            return self._request(self._socket, self._plan(), device)
+            config = {"device": device, "hidden_paths": [_PACKAGE_ROOT], "sealed": sealed}
+            return self._request(self._socket, plan or self._plan(), config)
 
     def _plan(self) -> Plan:
         scratch = os.path.join(self._folder.name, secrets.token_hex(8))
@@ -164,14 +186,10 @@ class Pool:
             os.chown(scratch, plan.uid, plan.uid)
         return plan
 
-    def _request(self, zygote: socket.socket, plan: Plan, device: str) -> Child:
+    def _request(self, zygote: socket.socket, plan: Plan, config: dict[str, Any]) -> Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         output_read, output_write = os.pipe()
         status_read, status_write = os.pipe()
-        config: dict[str, Any] = {
-            "device": device,
-            "hidden_paths": [_PACKAGE_ROOT],
-        }
         head = {"op": "fork", "plan": to_plain(plan), "config": config}
         try:
             protocol.send(zygote, head, fds=(theirs.fileno(), output_write, status_write))

@@ -1,0 +1,571 @@
+"""The deep level without a GPU: the program, its confinement, and a stand-in where the tool would be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from daemon_process import TINY
+from in_process import CPU, prepared_case
+
+from assay.build import Toolchain, build_key, compile_candidate, find_toolchain, sanitizer_paths
+from assay.candidates import Candidate, candidate_from_source
+from assay.cli.doctor import _tool_items
+from assay.cli.options import policy_fields
+from assay.cli.render import _advice
+from assay.daemon.bench import Bench, read_policy
+from assay.judge import Judge, Policy
+from assay.judge.deep import Subject, _contents, _laid, findings_of, require_deep
+from assay.problems import Case, Precision, load_problem
+from assay.problems.values import flatten
+from assay.records import Finding, UserError, to_plain
+from assay.sandbox import Limits
+from assay.worker import Child, Pool
+from assay.worker.inspected import FAILED, InspectedCase, pack_task
+from assay.worker.inspection import Inspection, decode_inspection, tool_command
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "layernorm"
+LIMITS = Limits(4 << 30, 16 << 30, 64, 1 << 28, 1 << 28, 256)
+RIGHT = "import torch\ndef forward(x):\n    return torch.clamp(x, min=0) + 1.0\n"
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+START = "import sys; from assay.worker.inspected import main; main(sys.argv[1])"
+
+
+def candidate(source: str, suffix: str = ".py") -> Candidate:
+    return candidate_from_source(source, "c", suffix)
+
+
+def told(one: Candidate, built_name: str = "") -> dict[str, Any]:
+    """As `Workshop.to_load` tells whoever loads it."""
+    return {
+        "candidate": to_plain(one),
+        "argument_names": ["x"],
+        "support_files": {},
+        "built_name": built_name,
+    }
+
+
+def case_of(
+    x: torch.Tensor, state: dict[str, torch.Tensor] | None = None, layout: str = "given", **how: Any
+) -> InspectedCase:
+    tensors: list[torch.Tensor] = []
+    construction = {"args": flatten([], []), "kwargs": flatten({}, []), "seed": 3, "dtype": None}
+    placement, data = _laid(x, layout)
+    return InspectedCase(
+        construction={**construction, "mode": "constructed", "allow_tf32": False, **how},
+        init=[],
+        state=state or {},
+        inputs=flatten([x], tensors),
+        places=[placement.plain()],
+        stored=[data],
+    )
+
+
+def run_program(task: bytes, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = folder / "task"
+    path.write_bytes(task)
+    return subprocess.run(
+        [sys.executable, "-c", START, str(path)], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+# --- the program -------------------------------------------------------------------------------------------
+
+
+def test_the_program_calls_a_bare_kernel_twice_on_each_case(tmp_path: Path) -> None:
+    source = """
+// assay: out y = torch.empty_like(x)
+// assay: call tell(x, y, x.numel())
+// assay: return y
+#include <cstdio>
+extern "C" void tell(const float* x, float* y, long n) {
+    std::printf("called on %ld, first %g, last %g\\n", n, x[0], x[n - 1]);
+    for (long i = 0; i < n; i++) y[i] = x[i];
+}
+"""
+    one = candidate(source, ".cpp")
+    built = Path(compile_candidate(one, find_toolchain(None), tmp_path / "build").path).read_bytes()
+    cases = [case_of(torch.tensor([4.0, 5.0])), case_of(torch.tensor([[7.0], [8.0], [9.0]]))]
+    run = run_program(pack_task("cpu", told(one, "built.so"), built, cases), tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert sorted(run.stdout.split("\n")[:4]) == 2 * ["called on 2, first 4, last 5"] + 2 * [
+        "called on 3, first 7, last 9"
+    ]
+
+
+def test_the_program_gives_a_module_its_arguments_weights_dtype_and_layout(tmp_path: Path) -> None:
+    source = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self, scale, shift=0.0):
+        super().__init__()
+        self.scale, self.shift = scale, shift
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+        self.other = torch.nn.Parameter(torch.ones(2))
+    def forward(self, x):
+        y = x * self.weight * self.scale + self.shift
+        print(y.tolist(), y.dtype, x.stride(), self.other.tolist(), self.training, torch.is_grad_enabled())
+        return y
+"""
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+    how = {"args": flatten([10], []), "kwargs": flatten({"shift": 0.5}, []), "mode": "eval"}
+    case = case_of(x, {"weight": torch.tensor([1.0, 2.0])}, "transposed", dtype="float64", **how)
+    run = run_program(pack_task("cpu", told(candidate(source)), b"", [case]), tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    said = "[[10.5, 40.5], [30.5, 80.5]] torch.float64 (1, 2) [1.0, 1.0] False False"
+    assert run.stdout.splitlines() == [said] * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "last"),
+    [
+        ("import no_such_module\ndef forward(x):\n    return x\n", "no_such_module"),
+        ("def forward(x):\n    raise ValueError('only here\\nsecond line')\n", "ValueError: only here"),
+        ("import sys\ndef forward(x):\n    sys.exit(0)\n", "SystemExit: 0"),
+    ],
+)
+def test_whatever_is_raised_ends_the_program_with_its_code_and_one_last_line(
+    tmp_path: Path, source: str, last: str
+) -> None:
+    run = run_program(pack_task("cpu", told(candidate(source)), b"", [case_of(torch.ones(2))]), tmp_path)
+    assert run.returncode == FAILED
+    assert last in run.stdout.splitlines()[-1]
+
+
+def test_what_an_earlier_process_built_inline_is_not_built_again(tmp_path: Path) -> None:
+    from assay.worker.inline_builds import _key
+
+    source = """
+from torch.utils.cpp_extension import load_inline
+load_inline("never_compiled", cpp_sources=["no C++ at all"])
+def forward(x):
+    return x
+"""
+    key = _key("load_inline", "never_compiled", (), {"cpp_sources": ["no C++ at all"]})
+    index = f'[["{key}", 7]]'.encode()
+    packed = len(index).to_bytes(8, "big") + index + b"no file"
+    run = run_program(pack_task("cpu", told(candidate(source)), packed, [case_of(torch.ones(2))]), tmp_path)
+    # The kept library is no library, which shows that it was taken.
+    assert run.returncode == FAILED and f"{key}.so" in run.stdout and "ninja" not in run.stdout
+
+
+# --- the confined child ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    one = Pool("cpu", LIMITS)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def inspector(pool: Pool) -> Iterator[Child]:
+    child = pool.take_inspector()
+    yield child
+    child.close()
+
+
+def inspect_in(child: Child, source: str, timeout_s: float = 60.0) -> Inspection:
+    task = pack_task("cpu", told(candidate(source)), b"", [case_of(torch.ones(2))])
+    head = {"sanitizer": "", "tool": "memcheck", "timeout_s": timeout_s}
+    return decode_inspection(child.ask("inspect", head, payload=task, timeout_s=timeout_s + 60))
+
+
+def test_an_inspector_reads_the_package_and_nothing_else_of_the_project(
+    inspector: Child, tmp_path: Path
+) -> None:
+    layers = {layer.name: layer for layer in inspector.layers}
+    if not layers["landlock"].active:
+        pytest.skip(layers["landlock"].detail)
+    assert "seccomp" not in layers
+    secret = tmp_path / "problem.py"
+    secret.write_text("seed = 1\n")
+    places = [sys.modules["assay.judge.deep"].__file__, EXAMPLE / "problem.py", __file__, secret]
+    source = f"""
+def attempt(path, mode):
+    try:
+        open(path, mode).close()
+    except OSError as error:
+        return type(error).__name__
+    return "opened"
+
+def forward(x):
+    print([attempt(path, "r") for path in {[str(place) for place in places]}])
+    print([attempt(path, "w") for path in ({str(tmp_path / "new")!r}, {str(places[0])!r}, "/dev/shm/own")])
+    print(attempt("own", "w"))
+    return x
+"""
+    outcome = inspect_in(inspector, source)
+    assert outcome.status == 0, outcome.output
+    read, written, own = outcome.output.splitlines()[:3]
+    assert read.startswith("['opened'") and read.count("Error") == 3
+    assert written.count("Error") >= 2 and "opened', 'opened" not in written
+    assert own == "opened"
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_inspector_s_processes_speak_to_each_other_and_to_nobody_else(inspector: Child) -> None:
+    layers = {layer.name: layer for layer in inspector.layers}
+    if not layers["network_namespace"].active:
+        pytest.skip(layers["network_namespace"].detail)
+    source = """
+import os, socket
+def forward(x):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), timeout=5).close()
+    try:
+        socket.create_connection(("192.0.2.1", 80), timeout=5)
+    except OSError as error:
+        print(error.strerror)
+    print(os.environ["NV_COMPUTE_SANITIZER_LOCAL_CONNECTION_OVERRIDE"])
+    return x
+"""
+    outcome = inspect_in(inspector, source)
+    assert outcome.status == 0, outcome.output
+    assert outcome.output.splitlines()[:2] == ["Network is unreachable", "tcp"]
+
+
+def test_other_children_have_no_loopback(pool: Pool) -> None:
+    child = pool.take_compiler()
+    try:
+        layers = {layer.name: layer for layer in child.layers}
+        assert layers["seccomp"].active and "loopback" not in layers["network_namespace"].detail
+    finally:
+        child.close()
+
+
+def test_a_program_that_takes_too_long_is_stopped(inspector: Child) -> None:
+    source = "import time\ndef forward(x):\n    time.sleep(600)\n"
+    assert inspect_in(inspector, source, timeout_s=1.0).status is None
+    assert inspector.alive
+
+
+def test_long_output_and_control_characters_are_cut(inspector: Child) -> None:
+    source = "def forward(x):\n    print('a' * 100000)\n    print('\\x1b[31mred')\n    return x\n"
+    outcome = inspect_in(inspector, source)
+    assert outcome.output.endswith("?[31mred\n") and len(outcome.output) <= 4096
+    assert outcome.log == ""
+
+
+# --- what the tools' words are worth -----------------------------------------------------------------------
+
+
+def error_in(kernel: str, count: int = 1) -> str:
+    one = f"========= Invalid __global__ read of size 4 bytes\n=========     at {kernel}+0x10 in k.cu:7\n"
+    return f"{one * count}========= ERROR SUMMARY: {count} errors\n"
+
+
+def codes(findings: list[Finding]) -> list[tuple[str, bool]]:
+    return [(finding.code, finding.fatal) for finding in findings]
+
+
+def test_silence_of_a_tool_that_finished_is_no_finding() -> None:
+    assert findings_of("memcheck", Inspection(0, CLEAN, ""), "") == []
+
+
+def test_an_error_in_an_own_kernel_is_fatal_and_told_once() -> None:
+    (finding,) = findings_of("memcheck", Inspection(0, error_in("mine(float *)", 3), ""), "")
+    assert (finding.code, finding.fatal) == ("memcheck", True)
+    for words in ("Invalid __global__ read of size 4 bytes", "mine(float *)", "k.cu:7", "3 errors"):
+        assert words in finding.message
+    assert finding.hint
+
+
+def test_errors_that_were_not_printed_are_told_too() -> None:
+    log = error_in("mine(float *)").replace("SUMMARY: 1", "SUMMARY: 51")
+    (finding,) = findings_of("initcheck", Inspection(0, log, ""), "")
+    assert "1 error in its own kernels, 50 more not shown" in finding.message
+
+
+def test_an_error_in_a_library_kernel_is_a_note() -> None:
+    log = error_in("void at::native::vectorized_elementwise_kernel<4, float>(int, float)")
+    assert codes(findings_of("memcheck", Inspection(0, log, ""), "def forward(x): ...")) == [
+        ("memcheck", False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fatal"),
+    [
+        ("gemm_tiled(float *)", True),
+        ("gemm_other(float *)", False),
+        ("void cub::gemm_tiled<4>(float *)", False),
+    ],
+)
+def test_a_kernel_that_the_source_names_is_its_own_whatever_it_is_called(kernel: str, fatal: bool) -> None:
+    source = "@triton.jit\ndef gemm_tiled(x): ...\n"
+    assert codes(findings_of("memcheck", Inspection(0, error_in(kernel), ""), source)) == [
+        ("memcheck", fatal)
+    ]
+
+
+def test_warnings_are_notes() -> None:
+    log = "========= Warning: Race reported between Write access at mine(float *)+0x10 in k.cu:7\n"
+    log += "=========     and Read access at mine(float *)+0x20 in k.cu:8 [4 hazards]\n"
+    log += "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)\n"
+    (finding,) = findings_of("racecheck", Inspection(0, log, ""), "")
+    assert (finding.code, finding.fatal) == ("racecheck", False) and "k.cu:7" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Inspection(None, "", ""), "time was up"),
+        (Inspection(FAILED, CLEAN, "a trace\nValueError: only here\n"), "ValueError: only here"),
+        (Inspection(0, "========= COMPUTE-SANITIZER\n", ""), "without a summary"),
+        (Inspection(0, "", "it cannot start\n"), "it cannot start"),
+        (
+            Inspection(0, f"========= Error: No attachable process found.\n{CLEAN}", ""),
+            "No attachable process",
+        ),
+        (Inspection(-9, "", ""), "-9"),
+    ],
+)
+def test_a_tool_that_could_not_look_is_told(outcome: Inspection, words: str) -> None:
+    (finding,) = findings_of("racecheck", outcome, "")
+    assert (finding.code, finding.fatal) == ("not_inspected", False)
+    assert finding.message.startswith("racecheck: ") and words in finding.message
+
+
+def test_an_error_counts_though_the_program_failed_of_it() -> None:
+    log = error_in("mine(float *)").replace("========= ERROR SUMMARY: 1 errors\n", "")
+    outcome = Inspection(FAILED, log, "RuntimeError: CUDA error: unspecified launch failure\n")
+    assert codes(findings_of("memcheck", outcome, "")) == [("memcheck", True)]
+
+
+# --- which cases, and how they lie in memory ---------------------------------------------------------------
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + 1
+
+
+def sized(name: str, rows: int, layout: str = "given") -> Any:
+    def draw(generator: torch.Generator) -> list[Any]:
+        return [torch.randn(rows, 8, generator=generator)]
+
+    return prepared_case(Model, draw, Precision(), Case(name, layout=layout))
+
+
+def test_the_smallest_cases_are_chosen_and_none_that_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject(candidate(RIGHT), {}, b"", b"", by_seed=False)
+    cases = [sized(str(rows), rows) for rows in (50, 40, 10, 30, 20)]
+    chosen = _contents(subject, cases, Precision(), CPU)
+    assert [len(case.stored[0]) for case in chosen] == [320, 640, 960]
+    monkeypatch.setattr("assay.judge.deep.MOST_INPUT_BYTES", 640)
+    assert [len(case.stored[0]) for case in _contents(subject, cases, Precision(), CPU)] == [320, 640]
+    monkeypatch.setattr("assay.judge.deep.MOST_TASK_BYTES", 639)
+    assert [len(case.stored[0]) for case in _contents(subject, cases, Precision(), CPU)] == [320]
+
+
+def test_weights_go_along_unless_they_are_matched_by_seed() -> None:
+    def draw(generator: torch.Generator) -> list[Any]:
+        return [torch.randn(4, 8, generator=generator)]
+
+    case = prepared_case(lambda: torch.nn.Linear(8, 2), draw, Precision(), Case("linear"))
+    for by_seed in (False, True):
+        subject = Subject(candidate(RIGHT), {}, b"", b"", by_seed=by_seed)
+        (inspected,) = _contents(subject, [case], Precision(), CPU)
+        assert set(inspected.state) == (set() if by_seed else {"weight", "bias"})
+
+
+@pytest.mark.parametrize("layout", ["given", "strided", "offset", "transposed", "sliced"])
+def test_an_input_ends_where_its_memory_does(layout: str) -> None:
+    x = torch.randn(5, 3)
+    placement, data = _laid(x, layout)
+    view = placement.view(data)
+    assert torch.equal(view, x)
+    last = view[-1, -1].storage_offset() * 4 + view.element_size()
+    assert last == data.numel()
+
+
+def test_an_expanded_input_stays_expanded() -> None:
+    placement, data = _laid(torch.tensor([2.0]).expand(6), "given")
+    assert (data.numel(), placement.strides) == (4, (0,))
+    assert placement.view(data).tolist() == [2.0] * 6
+
+
+# --- the judge, with a stand-in for the tool ---------------------------------------------------------------
+
+STAND_IN = """#!{python} -I
+import pathlib, subprocess, sys
+words = sys.argv[1:]
+options = {{}}
+while words[0].startswith("--"):
+    options[words[0]], words = words[1], words[2:]
+run = subprocess.run(words)
+log = {logs!r}.get(options["--tool"])
+if log is not None:
+    pathlib.Path(options["--log-file"]).write_text(log)
+sys.exit(run.returncode)
+"""
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    cache = tmp_path_factory.mktemp("cache")
+    with Judge("cpu", Policy(speed=False, derive_hidden=False, call_timeout_s=20), cache) as one:
+        yield one
+
+
+@pytest.fixture
+def equipped(judge: Judge, tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Judge]]:
+    """The judge as it is on a GPU with compute-sanitizer, which says what a test has it say."""
+    before = judge._shop
+
+    def equip(logs: dict[str, str]) -> Judge:
+        folder = tmp_path / "compute-sanitizer"
+        folder.mkdir()
+        script = folder / "compute-sanitizer"
+        script.write_text(STAND_IN.format(python=sys.executable, logs=logs))
+        script.chmod(0o755)
+        policy = replace(before.policy, deep=True, deep_timeout_s=60.0)
+        judge._shop = replace(
+            before, policy=policy, toolchain=replace(before.toolchain, sanitizer=str(script))
+        )
+        return judge
+
+    yield equip
+    judge._shop = before
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Any:
+    path = tmp_path / "problem.py"
+    path.write_text(TINY)
+    return load_problem(path)
+
+
+def test_every_tool_is_asked_and_its_words_are_in_the_verdict(
+    equipped: Callable[[dict[str, str]], Judge], problem: Any
+) -> None:
+    library = "void at::native::some_kernel<4>(int)"
+    logs = {"memcheck": error_in("mine(float *)"), "racecheck": error_in(library), "synccheck": CLEAN}
+    verdict = equipped(logs).evaluate(problem, candidate(RIGHT))
+    found = [(f.code, f.fatal) for f in verdict.findings if f.code.endswith(("check", "inspected"))]
+    assert found == [("memcheck", True), ("racecheck", False), ("not_inspected", False)]
+    assert verdict.status == "rejected" and verdict.seconds["deep"] > 0
+    assert any(f.message.startswith("initcheck: ") for f in verdict.findings)
+    assert {layer.name for layer in verdict.sandbox} >= {"seccomp", "landlock"}
+    assert any("Mask loads and stores" in advice for advice in _advice(verdict))
+
+
+def test_an_honest_candidate_passes_the_deep_level(
+    equipped: Callable[[dict[str, str]], Judge], problem: Any
+) -> None:
+    tools = ("memcheck", "racecheck", "initcheck", "synccheck")
+    verdict = equipped(dict.fromkeys(tools, CLEAN)).evaluate(problem, candidate(RIGHT))
+    assert verdict.status == "passed", verdict.findings
+    assert not {f.code for f in verdict.findings} & {*tools, "not_inspected"}
+    assert verdict.policy["deep"] is True and verdict.seconds["deep"] > 0
+
+
+def test_what_fails_gate_1_is_not_inspected(
+    equipped: Callable[[dict[str, str]], Judge], problem: Any
+) -> None:
+    verdict = equipped({}).evaluate(problem, candidate(RIGHT.replace("1.0", "1.01")))
+    assert verdict.status == "wrong" and "deep" not in verdict.seconds
+
+
+# --- before anything runs ----------------------------------------------------------------------------------
+
+
+def test_the_command_line_says_in_one_line_that_a_gpu_is_needed(
+    refused: Callable[..., tuple[object, str, str]], tmp_path: Path
+) -> None:
+    where = (EXAMPLE / "problem.py", EXAMPLE / "kernel.cpp")
+    code, out, complaint = refused("check", *where, "--deep", "--device", "cpu", folder=tmp_path)
+    assert (code, out) == (2, "")
+    assert len(complaint.strip().splitlines()) == 1 and "--deep needs a GPU" in complaint
+
+
+@pytest.mark.parametrize(
+    ("policy", "sanitizer", "words"),
+    [
+        (Policy(deep=True), None, "--deep needs compute-sanitizer: install"),
+        (Policy(deep=True, require_full_sandbox=True), "/cs", "leave out --require-sandbox full"),
+    ],
+)
+def test_what_the_deep_level_lacks_is_said_at_once(policy: Policy, sanitizer: str | None, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        require_deep(policy, torch.device("cuda"), sanitizer)
+
+
+def test_nothing_is_needed_where_nothing_is_asked_for() -> None:
+    require_deep(Policy(), CPU, None)
+    require_deep(Policy(deep=True), torch.device("cuda"), "/cs")
+
+
+def test_the_policy_goes_through_the_daemon_and_is_refused_there_too(tmp_path: Path) -> None:
+    plain = {"allow_flawed": False, "allow_tf32": False, "rungs": (), "force_busy": False}
+    fields = policy_fields(**plain, deep=True)
+    assert fields == {"deep": True} and read_policy(fields) == Policy(deep=True)
+    path = tmp_path / "problem.py"
+    path.write_text(TINY)
+    bench = Bench(CPU)
+    try:
+        with pytest.raises(UserError, match="--deep needs a GPU"):
+            bench.open_problem(str(path), Policy(deep=True))
+        assert bench.counts()[0] == 1
+    finally:
+        bench.close()
+
+
+# --- finding the tool --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "toolkit"
+    for name in ("include/cuda_runtime.h", "bin/compute-sanitizer"):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).touch(mode=0o755)
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    return home
+
+
+def test_the_tool_is_found_in_the_toolkit(cuda_home: Path) -> None:
+    script, program = cuda_home / "bin" / "compute-sanitizer", cuda_home / "compute-sanitizer"
+    assert find_toolchain(None).sanitizer == str(script)
+    program.mkdir()
+    assert set(sanitizer_paths(str(script))) == {str(script), str(program)}
+    (program / "compute-sanitizer").touch(mode=0o755)
+    assert find_toolchain(None).sanitizer == str(program / "compute-sanitizer")
+    assert sanitizer_paths(str(program / "compute-sanitizer")) == (str(program),)
+
+
+def test_no_build_depends_on_the_tool() -> None:
+    tools: Toolchain = find_toolchain("9.0")
+    for suffix, source in ((".py", RIGHT), (".cpp", (EXAMPLE / "kernel.cpp").read_text())):
+        one = candidate(source, suffix)
+        keys = {build_key(one, replace(tools, sanitizer=path)) for path in (None, "/a", "/b")}
+        assert len(keys) == 1
+
+
+def test_the_doctor_names_the_tool_and_the_fix(tmp_path: Path) -> None:
+    tools = find_toolchain(None)
+    item = next(i for i in _tool_items(replace(tools, sanitizer=None)) if i.name == "compute-sanitizer")
+    assert not item.works and "CUDA toolkit" in item.fix and "--deep" in item.fix
+    script = tmp_path / "compute-sanitizer"
+    script.write_text("#!/bin/sh\necho Version 2025.3.1\n")
+    script.chmod(0o755)
+    item = next(
+        i for i in _tool_items(replace(tools, sanitizer=str(script))) if i.name == "compute-sanitizer"
+    )
+    assert item.works and "2025.3.1" in item.detail
+
+
+def test_options_come_before_the_program_and_only_memcheck_gets_its_own() -> None:
+    for tool in ("memcheck", "racecheck"):
+        command = tool_command("/cs", tool, "/scratch/log")
+        assert command[0] == "/cs" and command[command.index("--tool") + 1] == tool
+        assert command[command.index("--log-file") + 1] == "/scratch/log"
+        assert ("--padding" in command) == ("--report-api-errors" in command) == (tool == "memcheck")
