@@ -75,6 +75,13 @@ def test_a_late_write_into_any_of_many_is_noticed(tmp_path: Path) -> None:
     assert codes(kept(answering, tmp_path)) == {"late_write"}
 
 
+@pytest.mark.parametrize("wrong", [torch.zeros(16, 24), torch.zeros(15, 24), torch.zeros(16, 24).double()])
+def test_many_calls_at_once_must_be_right(tmp_path: Path, wrong: torch.Tensor) -> None:
+    with pytest.raises(CandidateFailure) as caught:
+        kept(lambda call, inputs, module: wrong.clone(), tmp_path)
+    assert (caught.value.status, caught.value.code) == ("wrong", "wrong_when_kept")
+
+
 @pytest.fixture
 def judged(tmp_path: Path) -> Callable[[Answering, bool], CaseEvidence]:
     def judge(answering: Answering, keeps_state: bool) -> CaseEvidence:

@@ -185,7 +185,7 @@ def test_a_hopeless_candidate_is_let_go_after_one_process(judge: Judge, folder: 
 )
 def test_wrong_from_some_call_on_is_wrong(judge: Judge, folder: Path, answer: str) -> None:
     source = COPY.replace("        self.calls += 1\n", f"        self.calls += 1\n        late = {answer}\n")
-    source = source.replace("return torch.sigmoid(self.first(x))", "return late if self.calls > 8 else ok")
+    source = source.replace("return torch.sigmoid(self.first(x))", "return late if self.calls > 20 else ok")
     source = source.replace("        late =", "        ok = torch.sigmoid(self.first(x))\n        late =")
     verdict = judge.evaluate(load_problem(folder / "linear.py"), candidate(source))
     assert verdict.status == "wrong", verdict.findings

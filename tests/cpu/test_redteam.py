@@ -11,6 +11,7 @@ import pytest
 
 from assay.records import RedteamRow, UserError
 from assay.redteam.corpus import read_entry, read_folder
+from assay.redteam.shares import walk_shared
 from assay.redteam.walk import Judges, walk
 
 PROBLEM = """
@@ -75,6 +76,23 @@ def test_every_entry_has_its_row(folder: Path) -> None:
     assert rows["elsewhere.py"].status == "not run"
     assert rows["bomb.py"].status == "crashed"
     assert "honest" in rows["harmed.py"].why
+
+
+def test_shared_among_processes_the_rows_are_the_same_and_in_order(folder: Path) -> None:
+    (folder / "problems" / "decay_too.py").write_text(PROBLEM)
+    add(folder, "a.py", "# problem: decay\n", RIGHT)
+    add(folder, "b.py", "# problem: decay_too\n", RIGHT)
+    add(folder, "c.py", "# catalogue: F4\n# problem: decay\n# expect: wrong\n", WRONG)
+    add(folder, "d.py", "# catalogue: F4\n# problem: decay_too\n# expect: wrong\n", RIGHT)
+    told: list[RedteamRow] = []
+    rows = walk_shared(read_folder(folder), "cpu", 2, told.append)
+    assert [(row.name, row.ok) for row in rows] == [
+        ("a.py", True),
+        ("b.py", True),
+        ("c.py", True),
+        ("d.py", False),
+    ]
+    assert sorted(row.name for row in told) == ["a.py", "b.py", "c.py", "d.py"]
 
 
 def test_a_problem_the_judge_refuses_is_a_row_too(folder: Path) -> None:

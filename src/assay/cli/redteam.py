@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from assay.cli.options import place_options
 from assay.cli.terminal import Terminal, echo
 from assay.records import RedteamMatrix, RedteamRow, to_json
 
+MOST_JOBS = 4
 SECTIONS = {
     "A": "forged clock or result channel",
     "B": "hidden work",
@@ -32,15 +34,22 @@ SECTIONS = {
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Judges at once for what is not timed. Default: one per processor, 4 at most; 1 on a GPU.",
+)
 @place_options
-def redteam(folders: tuple[str, ...], device: str | None, as_json: bool, records: str) -> None:
+def redteam(
+    folders: tuple[str, ...], jobs: int | None, device: str | None, as_json: bool, records: str
+) -> None:
     """Run attacks and honest kernels with expected outcomes against the judge.
 
     Every .py, .cpp or .cu file below FOLDERS whose header says what it must get (see docs/redteam.md) is
     judged. Exit 0: all as expected, 1: some not, 2: nothing was run.
     """
     folder = record_folder(records)
-    matrix = run_corpus(folders, device, quiet=as_json)
+    matrix = run_corpus(folders, device, jobs, quiet=as_json)
     path = keep_record(matrix, folder, "redteam")
     if as_json:
         echo(to_json(matrix))
@@ -49,19 +58,26 @@ def redteam(folders: tuple[str, ...], device: str | None, as_json: bool, records
     raise click.exceptions.Exit(0 if all(row.ok for row in matrix.rows) else 1)
 
 
-def run_corpus(folders: tuple[str, ...], device: str | None, *, quiet: bool) -> RedteamMatrix:
+def run_corpus(
+    folders: tuple[str, ...], device: str | None, jobs: int | None, *, quiet: bool
+) -> RedteamMatrix:
     rest_idle_threads(device)
     from assay.judge import read_environment
     from assay.judge.devices import resolve_device
     from assay.redteam.corpus import read_folder
-    from assay.redteam.walk import Judges, walk
+    from assay.redteam.shares import walk_shared
 
     entries = [entry for folder in folders for entry in read_folder(Path(folder))]
     chosen = resolve_device(device)
     console = Console(stderr=True, quiet=quiet)
     start = time.monotonic()
-    with Judges(str(chosen)) as judges:
-        rows = walk(entries, judges, lambda row: console.print(_line(row), soft_wrap=True, highlight=False))
+    if jobs is None:
+        jobs = min(MOST_JOBS, os.cpu_count() or 1) if chosen.type == "cpu" else 1
+
+    def tell(row: RedteamRow) -> None:
+        console.print(_line(row), soft_wrap=True, highlight=False)
+
+    rows = walk_shared(entries, str(chosen), jobs, tell)
     return RedteamMatrix(tuple(rows), read_environment(chosen), round(time.monotonic() - start, 1))
 
 

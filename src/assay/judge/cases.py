@@ -18,11 +18,11 @@ from assay.correctness import Fingerprinter, Report, Yardstick, one_changed, tou
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes, unpacked
 from assay.judge.policy import Policy
 from assay.judge.prepare import PreparedCase
-from assay.judge.run import Run, carried, compare, laid_side_by_side
+from assay.judge.run import Answer, Run, carried, compare, laid_side_by_side
 from assay.judge.seat import Seat, Watch
 from assay.problems import Instance, Precision
 from assay.problems.values import dtype_name
-from assay.records import CaseResult, Finding, JudgeFault
+from assay.records import CandidateFailure, CaseResult, Finding, JudgeFault
 from assay.speed.samples import Timed
 from assay.worker import Child
 from assay.worker.messages import MODES, OutputFact, decode_list
@@ -124,9 +124,21 @@ class CaseRunner:
         drawn = [spec.make_inputs(secrets.randbits(62), self._device) for _ in range(KEPT_AT_ONCE)]
         calls = laid_side_by_side(self._desk, drawn, spec.case.layout)
         burst = self._seat.burst(run, calls, self._seat.cover_us, hold=True)
+        self._look_at_one(run, drawn, burst.answers)
         kept = [_Kept(self._desk.fingerprints(answer.got), answer.facts) for answer in burst.answers]
         room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
         return burst.answers[0].findings[:1] + self._read_again(kept, spec.case.name, room)
+
+    def _look_at_one(self, run: Run, drawn: list[list[Any]], answers: list[Answer]) -> None:
+        """Any of them may be the one that is compared."""
+        one = secrets.randbelow(len(answers))
+        wrong = [answer.complaint for answer in answers if answer.complaint]
+        report = None if wrong else compare(run, drawn[one], answers[one])
+        if report is None or not report.ok:
+            text = wrong[0] if report is None else report.message
+            raise CandidateFailure(
+                "wrong", "wrong_when_kept", f"one of many calls gave wrong results: {text}"
+            )
 
     def move_streams(self, case: PreparedCase) -> list[Finding]:
         """One call on another stream, right behind the work that writes its inputs."""
