@@ -80,6 +80,30 @@ def test_convolutions_and_transforms_in_other_orders_are_honest(seed: int) -> No
     ).ok
 
 
+SPECIFICATIONS = {
+    "complex product": lambda x: torch.view_as_real(torch.complex(x, x) @ torch.complex(x.T, -x.T)),
+    "transform": lambda x: torch.fft.fft2(x).abs(),
+    "back and forth": lambda x: torch.fft.irfft(torch.fft.rfft(x)),
+    "group norm": lambda x: F.group_norm(x.reshape(2, 4, -1), 2),
+    "log-sum-exp over nothing": lambda x: torch.cat([x.sum(-1), x[:0].logsumexp(-1)]),
+    "variance of everything": lambda x: torch.stack(torch.var_mean(x)),
+    "transposed convolution": lambda x: F.conv_transpose1d(x[None], x[:, None, :3].repeat(1, 2, 1)),
+    "matrix and vector": lambda x: torch.cat([x @ x[0], torch.dot(x[0], x[1]).reshape(1)]),
+    "norm of rows": lambda x: torch.linalg.vector_norm(x, dim=1) + torch.linalg.vector_norm(x, ord=1),
+}
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_every_variant_of_a_specification_runs_and_agrees_with_it(name: str) -> None:
+    """A wrong answer makes the judge run all of them; the specification itself must pass beside it."""
+    spec, x = SPECIFICATIONS[name], normal(16, 24, seed=3)
+    right = spec(x)
+    assert judged(spec, [x], right).ok
+    wrong = right.clone()
+    wrong.view(-1)[0] += 1.0
+    assert not judged(spec, [x], wrong).ok
+
+
 def test_factors_below_the_smallest_normal_half_are_honest() -> None:
     z = normal(40, 100, seed=0, scale=7.0).half()
     assert judged(F.silu, [z], z * torch.sigmoid(z)).ok

@@ -86,7 +86,7 @@ class RoundingNoise(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        recipe = recipe_of(func) if self._chain and _is_wide(args) else None
+        recipe = recipe_of(func) if self._chain and _is_wide(func, args) else None
         out = func(*args, **kwargs) if recipe is None else recipe(self, *args, **kwargs)
         if name_of(func) in _EXACT or func.is_view:
             return out
@@ -199,10 +199,17 @@ class Reordered(DispatchMode):
 
 
 def _is_narrow(args: Any) -> bool:
-    first = args[0] if args else None
-    return isinstance(first, torch.Tensor) and first.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    dtype = _dtype_of_first(args)
+    return dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _is_wide(args: Any) -> bool:
+def _is_wide(func: Any, args: Any) -> bool:
+    """Complex numbers are looked at where a transform makes them; their products run undisturbed."""
+    dtype = _dtype_of_first(args)
+    return dtype == torch.float64 or (dtype == torch.complex128 and name_of(func).startswith("_fft"))
+
+
+def _dtype_of_first(args: Any) -> torch.dtype | None:
+    """None where there is nothing to add up."""
     first = args[0] if args else None
-    return isinstance(first, torch.Tensor) and first.dtype in (torch.float64, torch.complex128)
+    return first.dtype if isinstance(first, torch.Tensor) and first.numel() else None
