@@ -124,6 +124,9 @@ class InProcessChild:
     def freeze(self) -> None:
         self.is_frozen = True
 
+    frozen_s = 0.0
+    ran_frozen_s = 0.0
+
     def stop_company(self) -> None: ...
 
     def company(self) -> int:

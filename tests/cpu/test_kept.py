@@ -127,10 +127,34 @@ def test_buffers_out_of_step_are_wrong_where_they_are_part_of_the_answer(
     assert judged(answering, False).result.outcome == "passed"
 
 
+def test_buffers_brought_up_to_date_when_they_are_read_are_wrong(judged: Judge) -> None:
+    """The input of the last call is at hand by then, those before it are not."""
+
+    def late(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        norm: Any = module.norm
+        if not hasattr(module, "before"):
+            module.before = {name: b.clone() for name, b in norm.named_buffers()}
+        out = forgetful(call, inputs, module)
+
+        def read(*args: Any, **kwargs: Any) -> Any:
+            with torch.no_grad():
+                for name, buffer in norm.named_buffers():
+                    buffer.copy_(module.before[name])
+                norm(inputs[0])
+            return torch.nn.Module.state_dict(module, *args, **kwargs)
+
+        module.state_dict = read  # type: ignore[method-assign]
+        return out
+
+    evidence = judged(late, True)
+    assert evidence.result.outcome == "wrong" and "buffers after a call" in evidence.result.message
+
+
 def test_whoever_lacks_a_buffer_has_not_kept_it(judged: Judge) -> None:
     def without(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
-        out = module(*inputs)
-        del module.norm.running_var
+        out = forgetful(call, inputs, module)
+        if hasattr(module.norm, "running_var"):
+            del module.norm.running_var
         return out
 
     with pytest.raises(CandidateFailure, match="running_var") as caught:

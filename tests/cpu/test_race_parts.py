@@ -147,6 +147,12 @@ def test_processes_that_go_on_while_others_are_timed_are_fatal(race: Races) -> N
     assert wrong_code(made) == "rejected process_while_timed"
 
 
+def test_running_while_frozen_is_fatal(race: Races) -> None:
+    made = race()
+    made.own.ran_frozen_s = 0.1
+    assert wrong_code(made) == "rejected ran_while_frozen"
+
+
 def test_processes_started_before_are_stopped(race: Races) -> None:
     """Compilers leave workers behind, which is no sin as long as they do not run beside the opponent."""
     made = race()

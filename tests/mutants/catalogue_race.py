@@ -134,10 +134,18 @@ _RACE = (
     Mutant(
         "company-not-refused",
         RACE,
-        "if count := own.child.company():",
-        "if (count := own.child.company()) > 9:",
+        "if count := child.company():",
+        "if (count := child.company()) > 9:",
         (f"{RACED}::test_processes_that_go_on_while_others_are_timed_are_fatal",),
         "A19",
+    ),
+    Mutant(
+        "waking-while-frozen-not-told",
+        RACE,
+        "if child.ran_frozen_s > RAN_FROZEN_S",
+        "if child.ran_frozen_s > 1e3 * RAN_FROZEN_S",
+        (f"{RACED}::test_running_while_frozen_is_fatal",),
+        "B14",
     ),
     Mutant(
         "inputs-shown-before-they-are-asked-for",

@@ -36,7 +36,7 @@ class Reference:
         self._module = instance.build_reference(seed, device)
         self._wide: torch.nn.Module | None = None
         self.oracle = "float64"
-        self._answers_state = False
+        self._earlier: list[Any] | None = None
 
     def state(self) -> dict[str, torch.Tensor]:
         return {name: tensor.detach() for name, tensor in self._module.state_dict().items()}
@@ -47,10 +47,10 @@ class Reference:
     def buffer_names(self) -> list[str]:
         return [name for name in self._module.state_dict() if name not in self.parameter_names()]
 
-    def of_state(self) -> Reference:
-        """The same specification, whose answer is what a call leaves in its buffers."""
+    def of_state(self, earlier: list[Any]) -> Reference:
+        """The same specification, whose answer is what an earlier call and another leave in its buffers."""
         twin = copy.copy(self)
-        twin._answers_state = True
+        twin._earlier = earlier
         return twin
 
     def constant_parameters(self) -> set[str]:
@@ -157,9 +157,10 @@ class Reference:
             # A module that writes into its inputs would make every later run answer another question.
             inputs = map_tensors(inputs, torch.clone)
         with _undone(module), pinned_precision(self._precision), torch.no_grad():
-            value = module(*inputs)
-            if not self._answers_state:
-                return value
+            if self._earlier is None:
+                return module(*inputs)
+            module(*map_tensors(self._earlier, _widened if module is self._wide else torch.clone))
+            module(*inputs)
             state = module.state_dict()
             return [state[name].clone() for name in self.buffer_names()]
 

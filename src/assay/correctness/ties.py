@@ -52,7 +52,12 @@ def _told_apart(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _dims_named(tensor: torch.Tensor, places: torch.Tensor) -> list[int]:
-    """Dimensions of the tensor in which the integers may be places, by shape and range."""
+    """Dimensions of the tensor in which the integers may be places, by shape and range.
+
+    Elements that cannot be told apart (masks, integers) would make every place seem right.
+    """
+    if not tensor.is_floating_point():
+        return []
     if not places.numel() or places.dtype not in (torch.int64, torch.int32) or int(places.min()) < 0:
         return []
     if places.dim() != tensor.dim():

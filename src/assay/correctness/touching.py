@@ -15,10 +15,12 @@ import torch
 from assay.problems.values import flatten, unflatten
 
 TOUCHED_ELEMENTS = 4
+SPIKE = 256.0
+"""Whoever answers from a sample of the contents misses a few large elements."""
 
 
 def touched(inputs: list[Any], fresh: list[Any], seed: int) -> list[Any]:
-    """A copy of `inputs` in which a few elements of each floating tensor come from `fresh`."""
+    """A copy of `inputs` in which a few elements of each floating tensor come from `fresh`, much enlarged."""
     rng = random.Random(seed)
     mine: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
@@ -51,5 +53,5 @@ def _mixed(tensor: torch.Tensor, other: torch.Tensor, rng: random.Random) -> tor
     mixed = tensor.clone()
     for _ in range(TOUCHED_ELEMENTS):
         index = tuple(rng.randrange(n) for n in tensor.shape)
-        mixed[index] = other[index]
+        mixed[index] = other[index] * SPIKE
     return mixed

@@ -181,7 +181,7 @@ class CaseRunner:
         prints = self._desk.fingerprints(answer.got) if hold else []
         report = compare(run, inputs, answer)
         if report.ok and self._keeps_state and any(t.numel() for t in answer.got):
-            report = self._compare_state(run, inputs, report)
+            report = self._compare_state(run, inputs, report, how)
         findings = answer.findings
         if report.ok and k == 0 and room <= REPEAT_BYTES:
             if run.calibration.writes_inputs:
@@ -189,11 +189,17 @@ class CaseRunner:
             findings += self._repeat(run, head, answer.got)
         return report, findings, [_Kept(prints, answer.facts)] if hold and answer.got else []
 
-    def _compare_state(self, run: Run, inputs: list[Any], outputs: Report) -> Report:
-        """What the call has left in its buffers; they are given anew before each call."""
+    def _compare_state(self, run: Run, inputs: list[Any], outputs: Report, how: dict[str, Any]) -> Report:
+        """What two calls have left in its buffers, which are given anew before the next; whoever brings them
+        up to date only when they are read has lost the first input by then."""
         names = run.reference.buffer_names()
         if not names:
             return outputs
+        second = run.instance.make_inputs(secrets.randbits(62), self._device)
+        tensors: list[torch.Tensor] = []
+        tree = carried(second, tensors, "get_inputs()")
+        places = self._desk.lay(tensors, run.instance.case.layout)
+        self._seat.answer(run, {"inputs": tree, "tensors": places, **how, "hold": False})
         wanted = run.reference.state()
         forms = [(tuple(wanted[name].shape), dtype_name(wanted[name].dtype)) for name in names]
         room = capacity_bytes(*zip(*forms, strict=True))
@@ -203,7 +209,8 @@ class CaseRunner:
         if [(fact.shape, fact.dtype) for fact in facts] != forms:
             return replace(outputs, ok=False, message=f"{', '.join(names)} have another form after a call")
         got = unpacked(self._desk.take(room), facts)
-        kept = Yardstick(run.reference.of_state(), inputs, self._precision, secrets.randbits(61)).check(got)
+        reference = run.reference.of_state(inputs)
+        kept = Yardstick(reference, second, self._precision, secrets.randbits(61)).check(got)
         return outputs if kept.ok else replace(kept, message=f"buffers after a call: {kept.message}")
 
     def _draw(self, run: Run, k: int, room: int) -> list[Any]:

@@ -37,6 +37,8 @@ LEAST_BURST_CALLS = 4
 BURST_HOST_US = 100
 """What handing out the answers costs the host per call of a burst, beside launching."""
 EVENT_RESOLUTION_US = 0.5
+RAN_FROZEN_S, RAN_FROZEN_SHARE = 2e-3, 0.02
+"""Many threads take a moment to stop."""
 
 
 @dataclass(slots=True)
@@ -263,9 +265,13 @@ class Race:
 
     def _refuse_company(self, own: Seat) -> None:
         """Freezing stops one process; whatever it has started could go on beside the opponent."""
-        if count := own.child.company():
+        child = own.child
+        if count := child.company():
             text = f"started {count} processes that run while others are timed"
             raise CandidateFailure("rejected", "process_while_timed", text)
+        if child.ran_frozen_s > RAN_FROZEN_S + RAN_FROZEN_SHARE * child.frozen_s:
+            text = f"ran for {child.ran_frozen_s * 1e3:.1f} ms while it was made to stand still"
+            raise CandidateFailure("rejected", "ran_while_frozen", text)
 
     def _accept(self, answer: Answer) -> None:
         if answer.complaint:

@@ -28,6 +28,8 @@ TICK_S = 0.05
 WATCH_EVERY_S = 0.25
 OUTPUT_TAIL_BYTES = 16 << 10
 TAKEN_BACK_S = 10.0
+_PROCESS_CLOCK = 2
+"""CPUCLOCK_SCHED: the low bits of the number of a process's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class Child:
         self._tail = bytearray()
         self._dead = False
         self._frozen = False
+        self._frozen_at = 0.0, 0.0
+        self.frozen_s = 0.0
+        """How long it was made to stand still."""
+        self.ran_frozen_s = 0.0
+        """How long it ran all the same: whatever sends SIGCONT wakes it."""
         self._watched_at = 0.0
         self.extra_memory_bytes = 0
         """Shared memory the judge itself put into the child's address space."""
@@ -217,12 +224,24 @@ class Child:
     def freeze(self) -> None:
         """Its threads stand still until it is asked; what it has already queued on a device does not."""
         self._signal(signal.SIGSTOP)
-        self._frozen = True
+        if not self._frozen:
+            self._frozen = True
+            self._frozen_at = time.monotonic(), self._cpu_s()
 
     def thaw(self) -> None:
         if self._frozen:
+            wall, cpu = self._frozen_at
+            self.frozen_s += time.monotonic() - wall
+            self.ran_frozen_s += self._cpu_s() - cpu
             self._signal(signal.SIGCONT)
             self._frozen = False
+
+    def _cpu_s(self) -> float:
+        """Time that all its threads have run; by the clock that the kernel keeps for a process."""
+        try:
+            return time.clock_gettime((~self._pid << 3) | _PROCESS_CLOCK)
+        except OSError:  # it has ended: its next answer will tell
+            return 0.0
 
     def stop_company(self) -> None:
         """Processes it has started run no more."""
