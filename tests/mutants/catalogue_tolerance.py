@@ -236,14 +236,14 @@ _YARDSTICK = (
     Mutant(
         "sums-err-like-single-numbers",
         HONEST_RUNS,
-        "self._chain * math.sqrt(min(depth, _CHAIN_LONGEST))",
+        "self._chain * math.sqrt(min(depth, _CHAIN_COUNTED))",
         "self._chain",
         (f"{ORDERS}::test_sums_in_the_worst_order_are_honest",),
     ),
     Mutant(
         "sums-may-err-without-bound",
         HONEST_RUNS,
-        "self._chain * math.sqrt(min(depth, _CHAIN_LONGEST))",
+        "self._chain * math.sqrt(min(depth, _CHAIN_COUNTED))",
         "self._chain * depth",
         (f"{ORDERS}::test_products_one_by_one_are_honest_and_coarse_operands_are_not",),
         "F1",

@@ -41,9 +41,9 @@ _NEAR_ONE = frozenset({
 })  # fmt: skip
 _CHAIN_STEPS = 256
 _LONG_CHAIN_STEPS = 2048
-_CHAIN_LONGEST = 1 << 12
-"""Where the error of a chain stops growing: what is much longer is shared among threads. Sums of millions
-would lend a tolerance in which a sample passes for the whole."""
+_CHAIN_LONGEST, _CHAIN_COUNTED = 1 << 16, 1 << 14
+"""Nobody adds up more in one chain, and the error is not said to grow as long: what is longer is shared among
+threads. Sums of millions would lend a tolerance in which a sample passes for the whole."""
 _BLOCK_ELEMENTS = 1 << 24
 
 
@@ -126,7 +126,7 @@ class RoundingNoise(DispatchMode):
     def _chained(self, total: torch.Tensor, squares: torch.Tensor, depth: int) -> torch.Tensor:
         """A sum with the error of a chain: on its way it is as large as its end, or as its largest terms."""
         size = torch.maximum(total.abs(), squares.sqrt_())
-        self._add(total, size, self._chain * math.sqrt(min(depth, _CHAIN_LONGEST)))
+        self._add(total, size, self._chain * math.sqrt(min(depth, _CHAIN_COUNTED)))
         return total
 
     def total(self, x: torch.Tensor) -> torch.Tensor:

@@ -15,12 +15,13 @@ import torch
 from assay.problems.values import flatten, unflatten
 
 TOUCHED_ELEMENTS = 4
-SPIKE = 256.0
-"""Whoever answers from a sample of the contents misses a few large elements."""
+MANY, SPIKE = 1 << 20, 256.0
+"""Whoever answers from a sample of so many elements misses a few large ones."""
 
 
 def touched(inputs: list[Any], fresh: list[Any], seed: int) -> list[Any]:
-    """A copy of `inputs` in which a few elements of each floating tensor come from `fresh`, much enlarged."""
+    """A copy of `inputs` in which a few elements of each floating tensor come from `fresh`, enlarged
+    where there are many."""
     rng = random.Random(seed)
     mine: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
@@ -53,5 +54,5 @@ def _mixed(tensor: torch.Tensor, other: torch.Tensor, rng: random.Random) -> tor
     mixed = tensor.clone()
     for _ in range(TOUCHED_ELEMENTS):
         index = tuple(rng.randrange(n) for n in tensor.shape)
-        mixed[index] = other[index] * SPIKE
+        mixed[index] = other[index] * (SPIKE if tensor.numel() >= MANY else 1.0)
     return mixed
