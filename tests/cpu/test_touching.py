@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from assay.correctness import nudged, one_changed, perturbed, touched
+from assay.correctness.touching import MANY, SPIKE
 
 
 def pair() -> list[torch.Tensor]:
@@ -15,6 +16,13 @@ def test_a_few_elements_of_each_input_change() -> None:
     old, new = pair(), pair()
     for before, after in zip(old, touched(old, new, 1), strict=True):
         assert 0 < int((before != after).sum()) <= 4
+
+
+def test_among_many_elements_a_few_are_large() -> None:
+    """Whoever looks at a sample of them misses those."""
+    old, new = [torch.rand(MANY)], [torch.rand(MANY) + 0.5]
+    (after,) = touched(old, new, 1)
+    assert 0 < int((after > SPIKE / 4).sum()) <= 4 and int((after != old[0]).sum()) <= 4
 
 
 def test_one_input_changes_in_its_turn_and_the_others_stay() -> None:

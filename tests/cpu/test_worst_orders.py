@@ -42,6 +42,14 @@ def test_sums_in_the_worst_order_are_honest(seed: int) -> None:
     assert judged(lambda x: F.layer_norm(x, x.shape[-1:]), [x], layer_norm_in_float32(x)).ok
 
 
+def test_a_sample_of_a_very_long_sum_is_no_sum() -> None:
+    """In float32 one chain of so many squares stands still; what it loses is nothing an honest kernel may."""
+    x = normal(1 << 12, 1 << 12, seed=1)
+    sampled = x[:: 1 << 4].square().mean()
+    assert judged(lambda x: x.square().mean(), [x], x.square().mean()).ok
+    assert not judged(lambda x: x.square().mean(), [x], sampled).ok
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_running_sums_and_log_sums_in_sequence_are_honest(seed: int) -> None:
     x = heavy(32, 1000, seed=seed)

@@ -249,6 +249,14 @@ _YARDSTICK = (
         "F1",
     ),
     Mutant(
+        "chains-without-end",
+        HONEST_RUNS,
+        "for part in x.split(_CHAIN_LONGEST, dim=-1):",
+        "for part in (x,):",
+        (f"{ORDERS}::test_a_sample_of_a_very_long_sum_is_no_sum",),
+        "D8",
+    ),
+    Mutant(
         "any-place-will-do",
         TIES,
         "same = _named(tensor, dim, got) == _named(tensor, dim, oracle)",
