@@ -16,12 +16,16 @@ from assay.sandbox import companions
 FAMILY = """
 import os, sys, threading, time
 def start():
+    born, birth = os.pipe()
     if os.fork() == 0:
         if os.fork() == 0:
-            time.sleep(60)
+            os.write(birth, b".")
         time.sleep(60)
-    if os.fork() == 0:
+    ended = os.fork()
+    if ended == 0:
         os._exit(0)
+    os.read(born, 1)
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
     print("ready", flush=True)
 if sys.argv[1] == "thread":
     thread = threading.Thread(target=start)
