@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from pathlib import Path
 
 import pytest
@@ -58,12 +57,8 @@ def test_a_six_gib_problem_is_derived_without_making_it() -> None:
     subject = problem("2_RowSoftmax")
     small_cases(subject, 0)  # the first call in a process imports torch's meta kernels
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start_s = time.perf_counter()
     cases = small_cases(subject, 1)
-    took_s = time.perf_counter() - start_s
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 256 << 10
-    # Measured 0.1 s; a derivation that made the nominal input would need more than a minute.
-    assert took_s < 5
     assert "empty" in labels(cases)
     assert {"row_scaled", "mixture"} <= {case.distribution for case in cases}
     assert {"strided", "offset", "transposed"} & {case.layout for case in cases}
@@ -170,9 +165,7 @@ def test_costly_references_are_bounded(tmp_path: Path) -> None:
         "def get_inputs():\n    return [torch.rand(rows, 1 << 20)]\n"
     )
     # One call is 10^11 operations however few the rows: nothing is run, nothing is derived.
-    start_s = time.perf_counter()
     assert small_cases(load_problem(path), 0) == ()
-    assert time.perf_counter() - start_s < 20
 
 
 def test_constants_the_model_reads_are_never_changed(tmp_path: Path) -> None:
