@@ -16,7 +16,7 @@ from in_process import CPU, Entry, Forging, InProcessChild, prepared_case
 from assay.correctness import Calibration, Fingerprinter
 from assay.judge import Policy
 from assay.judge.desk import NEARBY_BYTES, Desk, capacity_bytes, unpacked
-from assay.judge.run import Answer, Run, checked_tree, compare, form_complaint
+from assay.judge.run import Answer, Run, checked_tree, compare, form_complaint, laid_side_by_side
 from assay.judge.seat import MOST_COVER_US, Seat
 from assay.problems import Case, Precision
 from assay.problems.values import flatten
@@ -222,6 +222,14 @@ def test_inputs_move_within_the_given_bytes_or_stay(desk: Desk) -> None:
     assert stayed == {0}
     moved = {desk.lay(tensors, "given", within_bytes=NEARBY_BYTES)[0]["offset_bytes"] for _ in range(60)}
     assert len(moved) > 5 and max(moved) <= NEARBY_BYTES
+
+
+def test_every_one_of_many_calls_has_the_layouts_of_one(desk: Desk) -> None:
+    inputs = [torch.zeros(3, 5), torch.zeros(3, 5)]
+    alone = [place["strides"] for place in desk.lay(inputs, "mixed")]
+    assert alone[0] != alone[1]
+    for call in laid_side_by_side(desk, [inputs] * 4, "mixed"):
+        assert [place["strides"] for place in call["tensors"]] == alone
 
 
 @pytest.mark.parametrize("layout", ["given", "strided", "offset", "transposed"])

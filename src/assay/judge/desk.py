@@ -58,16 +58,19 @@ class Desk:
         """A buffer that everybody walks over to empty the caches."""
         self._arena("flush", size_bytes)
 
-    def lay(self, tensors: list[torch.Tensor], layout: str, *, within_bytes: int = 0) -> list[dict[str, Any]]:
+    def lay(
+        self, tensors: list[torch.Tensor], layout: str, *, within_bytes: int = 0, calls: int = 1
+    ) -> list[dict[str, Any]]:
         """Copy tensors onto the desk under a layout; returns their places.
 
         Args:
+            calls: of how many calls these are the inputs.
             within_bytes: somewhere new within so many bytes; 0 for the same places as ever, so that new
                 contents appear under the same tensors.
         """
         slots = within_bytes // ALIGNMENT_BYTES
         start = ALIGNMENT_BYTES * (1 + secrets.randbelow(slots)) if slots else 0
-        placements, end = place(tensors, layout, start)
+        placements, end = place(tensors, layout, start, calls)
         room = max(within_bytes, NEARBY_BYTES) + 2 * ALIGNMENT_BYTES
         arena = self._arena("in", end - start + room)
         if layout != "given":

@@ -111,7 +111,7 @@ def laid_side_by_side(desk: Desk, many: list[list[Any]], layout: str) -> list[di
         tree = carried(inputs, own := [], "get_inputs()")
         tensors += own
         calls.append({"inputs": tree, "tensors": slice(first, len(tensors))})
-    places = desk.lay(tensors, layout)
+    places = desk.lay(tensors, layout, calls=len(many))
     return [{**call, "tensors": places[call["tensors"]]} for call in calls]
 
 

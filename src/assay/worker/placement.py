@@ -57,11 +57,18 @@ class Placement:
         return run.view(dtype_named(self.dtype)).as_strided(self.shape, self.strides)
 
 
-def place(tensors: Sequence[torch.Tensor], layout: str, start_bytes: int = 0) -> tuple[list[Placement], int]:
-    """Placements one behind the other, and the first free byte after them."""
+def place(
+    tensors: Sequence[torch.Tensor], layout: str, start_bytes: int = 0, calls: int = 1
+) -> tuple[list[Placement], int]:
+    """Placements one behind the other, and the first free byte after them.
+
+    Args:
+        calls: of how many calls these are the inputs, one call's behind the other's.
+    """
     placements, cursor = [], start_bytes
+    each = max(1, len(tensors) // calls)
     for k, tensor in enumerate(tensors):
-        strides, lead = arrange(tensor, nth_layout(layout, k))
+        strides, lead = arrange(tensor, nth_layout(layout, k % each))
         item = tensor.dtype.itemsize
         offset = cursor + lead * item
         placements.append(Placement(offset, tuple(tensor.shape), strides, dtype_name(tensor.dtype)))
