@@ -99,18 +99,67 @@ def test_a_forged_clock_is_a_reason() -> None:
     assert f"{speed.clocks.judge_us:.1f} us" in doubts[0].message
 
 
+def shorter(sample: Timed, mhz: float, by_us: float = 0.0) -> Timed:
+    return replace(sample, sm_mhz=mhz, wall_us=sample.wall_us - by_us)
+
+
+def raced_at(mhz: float, truth: Truth, *, left_out_us: float = 0.0) -> list[ProcessRun]:
+    """On a GPU at this clock, or with none on a CPU; the candidate leaves something out of its exchanges."""
+    runs = draw_race(truth, 1)
+    for run in runs:
+        for k, block in enumerate(run.blocks):
+            own, other = block.candidate, block.opponent
+            run.blocks[k] = Block(
+                (shorter(own[0], mhz, left_out_us), shorter(own[1], mhz, left_out_us)),
+                (shorter(other[0], mhz), shorter(other[1], mhz)),
+            )
+    return runs
+
+
 @pytest.mark.parametrize(("mhz", "word"), [(0.0, NO_DIFFERENCE), (1700.0, FASTER)])
 def test_on_a_cpu_faster_has_to_be_so_by_the_judges_clock_too(mhz: float, word: str) -> None:
     """It tells a tenth less than it takes, which the error of a busy host would excuse."""
-    runs = draw_race(Truth(candidate_us=100, told=0.9, jitter_us=40.0), 1)
-    for run in runs:
-        run.blocks = [
-            Block(*[tuple(replace(s, sm_mhz=mhz) for s in side) for side in (b.candidate, b.opponent)])
-            for b in run.blocks
-        ]
-    speed, doubts = score(heat_of(runs))
+    speed, doubts = score(heat_of(raced_at(mhz, Truth(candidate_us=100, told=0.9, jitter_us=40.0))))
     assert doubts == [] and speed.ratio.low > 1 + speed.margin
     assert speed.outcome == word
+
+
+def test_on_a_cpu_an_exchange_may_not_be_too_short_either() -> None:
+    """It leaves out the flush and tells half: each hides the other."""
+    truth = Truth(candidate_us=100, told=0.5)
+    _, doubts = score(heat_of(raced_at(0.0, truth, left_out_us=290.0)))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", True)]
+    honest = Truth(candidate_us=50)
+    assert score(heat_of(raced_at(0.0, honest)))[1] == []
+
+
+def test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note() -> None:
+    runs = raced_at(0.0, Truth(candidate_us=400, told=0.5))
+    speed, doubts = score(heat_of(runs))
+    assert speed.outcome == SLOWER
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", False)]
+
+
+@pytest.mark.parametrize(("burst_us", "word"), [(70.0, NO_DIFFERENCE), (50.0, FASTER)])
+@pytest.mark.parametrize("mhz", [0.0, 1700.0])
+def test_who_is_faster_is_so_many_calls_at_once_too(mhz: float, burst_us: float, word: str) -> None:
+    """Caches that are warm for the candidate alone show where neither has them flushed."""
+    runs = raced_at(mhz, Truth(candidate_us=70))
+    for run in runs:
+        run.bursts = [BurstPair(burst_us + 20, 70.0 + 20 + k, 10.0, 150.0) for k in range(2)]
+    rungs = (Rung("compile", {}, "", Times(100.0, 70.0, 120.0, 1.0)),)
+    speed, doubts = score(heat_of(runs, rungs=rungs))
+    assert doubts == [] and speed.ratio.low > 1.3
+    assert speed.outcome == word
+
+
+@pytest.mark.parametrize(("mhz", "word"), [(0.0, NO_DIFFERENCE), (1700.0, FASTER)])
+def test_who_is_faster_on_a_cpu_is_so_when_idle_too(mhz: float, word: str) -> None:
+    runs = raced_at(mhz, Truth(candidate_us=70))
+    for run in runs:
+        run.idle = [(timed(70.0, wall_us=410.0, sm_mhz=mhz), timed(80.0, wall_us=410.0, sm_mhz=mhz))] * 5
+    speed, doubts = score(heat_of(runs))
+    assert doubts == [] and speed.outcome == word
 
 
 def test_a_disturbed_opponent_is_a_reason() -> None:

@@ -71,6 +71,11 @@ class ClockCheck:
         """Whether the candidate's figure is not better than the judge's can explain."""
         return self.device_us >= self.judge_us - self.error_us
 
+    @property
+    def hurried(self) -> bool:
+        """Whether the exchange was shorter than the candidate's figure and all around it can be."""
+        return self.device_us > self.judge_us + self.error_us
+
 
 @dataclass(frozen=True, slots=True)
 class Roofline:

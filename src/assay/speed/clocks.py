@@ -13,11 +13,15 @@ may not be less than the latency by more than launching explains.
 
 Many calls in one exchange share its overhead: there the error is a matter of few microseconds.
 
+Whoever leaves out the flush has warm caches where the opponent has cold ones. So whoever is faster has to be
+so where neither has them flushed, too (`gain_limits`).
+
 Not covered: a candidate that hides less time than the error; the verdict states the error.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -85,12 +89,8 @@ def check_bursts(
         return None
     own = [[s for block in run.blocks for s in block.candidate] for run in raced]
     other = [[s for block in run.blocks for s in block.opponent] for run in raced]
-    # Within one process: what surrounds the calls, the cover above all, differs from one to the next.
-    mine = [min(pair.candidate_us for pair in run.bursts) for run in raced]
-    theirs = [[pair.opponent_us for pair in run.bursts] for run in raced]
-    excess = statistics.median(a - min(b) for a, b in zip(mine, theirs, strict=True))
+    excess, error = _burst_excess(raced)
     judge_us = opponent_warm_us + excess
-    error = statistics.fmean(max(walls) - min(walls) for walls in theirs)
     if _on_host(other):  # where whatever else runs takes its share of every exchange
         error += IDLE_LEAST_US + error + HOST_IDLE_SHARE * max(reported_us, judge_us)
     else:
@@ -100,6 +100,39 @@ def check_bursts(
         # It waits for the device within its call, so that nothing covers its launches in a burst.
         error += BLOCKING_FACTOR * max(pair.opponent_launch_us for run in raced for pair in run.bursts)
     return ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error)
+
+
+def gain_limits(runs: Sequence[ProcessRun], opponent_warm_us: float) -> list[float]:
+    """How many times faster than the opponent it can be, by exchanges in which nothing can be left out.
+
+    Like is compared with like: many calls at once, and on a CPU, where nothing is launched, idle ones.
+    """
+    on_host = _on_host([[s for block in run.blocks for s in block.opponent] for run in runs])
+    limits = []
+    if raced := [run for run in runs if run.bursts]:
+        limits.append(_times_faster(opponent_warm_us, _burst_excess(raced)[0]))
+    idle = [pair for run in runs for pair in run.idle[1:]]
+    if on_host and idle:
+        excess = statistics.median(own.wall_us for own, _ in idle)
+        excess -= statistics.median(other.wall_us for _, other in idle)
+        limits.append(_times_faster(statistics.median(other.host_us for _, other in idle), excess))
+    return limits
+
+
+def _times_faster(opponent_us: float, excess_us: float) -> float:
+    left_us = opponent_us + excess_us
+    return opponent_us / left_us if left_us > 0 else math.inf
+
+
+def _burst_excess(raced: Sequence[ProcessRun]) -> tuple[float, float]:
+    """By how much one of its calls is longer than the opponent's in a burst, and how the latter's scatter.
+
+    Within one process: what surrounds the calls, the cover above all, differs from one to the next.
+    """
+    mine = [min(pair.candidate_us for pair in run.bursts) for run in raced]
+    theirs = [[pair.opponent_us for pair in run.bursts] for run in raced]
+    excess = statistics.median(a - min(b) for a, b in zip(mine, theirs, strict=True))
+    return excess, statistics.fmean(max(walls) - min(walls) for walls in theirs)
 
 
 def allowed_launch_us(opponent_us: float) -> float:

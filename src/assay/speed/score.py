@@ -25,7 +25,7 @@ from assay.records.speed import (
     Times,
 )
 from assay.records.verdict import Finding
-from assay.speed.clocks import check_bursts, check_clocks, check_latency
+from assay.speed.clocks import check_bursts, check_clocks, check_latency, gain_limits
 from assay.speed.compare import log_ratio, outcome, ratio_interval
 from assay.speed.disturbance import alone_ratio, opponent_slowed, steady_blocks
 from assay.speed.samples import Block, ProcessRun
@@ -93,18 +93,17 @@ def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
 
 
 def _outcome(heat: Heat, ratio: Interval, clocks: ClockCheck, *, on_host: bool) -> str:
-    """Faster only if it is faster than the opponent alone, too: company may have slowed that down.
+    """Faster only if it is faster than the opponent alone, too: company may have slowed that down. And only
+    if it is so wherever nothing can be left out.
 
-    On a CPU the judge's clock has to say so as well, whichever way it is read. Its error is large there, and
-    its figures are no worse guesses than the candidate's own.
+    On a CPU the judge's clock has to say so of the timed calls as well. Its error is large there, and its
+    figure is no worse a guess than the candidate's own.
     """
     word = outcome(ratio, heat.margin)
     alone = alone_ratio(heat.runs, clocks.device_us)
-    others = [] if alone is None else [alone]
+    others = gain_limits(heat.runs, _warm_us(heat)) + ([] if alone is None else [alone])
     if on_host:
-        readings = [clocks, *(check for check, _ in _other_clocks(heat, clocks.device_us))]
-        slowest_us = max(clocks.device_us, *(check.judge_us for check in readings))
-        others.append(ratio.middle * clocks.device_us / slowest_us)
+        others.append(ratio.middle * clocks.device_us / max(clocks.device_us, clocks.judge_us))
     return NO_DIFFERENCE if word == FASTER and any(o < 1 + heat.margin for o in others) else word
 
 
@@ -140,33 +139,24 @@ def _clock_mhz(blocks: Sequence[Block]) -> float | None:
     return statistics.median(clocks) if clocks else None
 
 
+def _warm_us(heat: Heat) -> float:
+    """The opponent's."""
+    raced = next((rung.times for rung in heat.rungs if rung.name == heat.opponent), None)
+    return (raced.warm_us or raced.device_us) if raced is not None else 0.0
+
+
 def _other_clocks(heat: Heat, reported_us: float) -> list[tuple[ClockCheck, str]]:
     """The same time, by exchanges in which there is nothing to leave out, or many calls at once."""
-    raced = next((rung.times for rung in heat.rungs if rung.name == heat.opponent), None)
-    warm_us = (raced.warm_us or raced.device_us) if raced is not None else 0.0
     checks = [
         (check_latency(heat.runs, reported_us), "an idle call takes"),
-        (check_bursts(heat.runs, reported_us, warm_us), "many calls at once take"),
+        (check_bursts(heat.runs, reported_us, _warm_us(heat)), "many calls at once take"),
     ]
     return [(check, what) for check, what in checks if check is not None]
 
 
 def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
-    doubts = []
     clocks = speed.clocks
-    if not clocks.agrees:
-        text = (
-            f"its own clock says {clocks.device_us:.1f} us, the judge's {clocks.judge_us:.1f} us "
-            f"(within {clocks.error_us:.1f})"
-        )
-        doubts.append(Finding("clocks_disagree", text, True))
-    for check, what in _other_clocks(heat, clocks.device_us):
-        if not check.agrees and not doubts:
-            text = (
-                f"it tells a device time of {check.device_us:.1f} us; what {what} by the judge's clock "
-                f"leaves {check.judge_us:.1f} us (within {check.error_us:.1f})"
-            )
-            doubts.append(Finding("clocks_disagree", text, True))
+    doubts = _clock_doubts(speed, heat)[:1]
     slowed = opponent_slowed(heat.runs)
     if slowed is not None:
         text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"
@@ -182,3 +172,32 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
         text = f"{speed.conditions.dropped_blocks} blocks left out: the clock fell while they ran"
         doubts.append(Finding("throttled_samples", text, False))
     return doubts
+
+
+def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
+    """Where its own account and the judge's clock part.
+
+    On a CPU whatever else runs may part them: that is held against a candidate only if it gains by it.
+    """
+    clocks = speed.clocks
+    on_host = speed.conditions.sm_clock_mhz is None
+    fatal = not on_host or outcome(speed.ratio, heat.margin) == FASTER
+    texts = []
+    if not clocks.agrees:
+        texts.append(
+            f"its own clock says {clocks.device_us:.1f} us, the judge's {clocks.judge_us:.1f} us "
+            f"(within {clocks.error_us:.1f})"
+        )
+    if on_host and clocks.hurried:
+        missing_us = clocks.device_us - clocks.judge_us
+        texts.append(
+            f"by the judge's clock {missing_us:.1f} us (within {clocks.error_us:.1f}) of what surrounds the "
+            "opponent's calls are missing around its own: something was left out"
+        )
+    for check, what in _other_clocks(heat, clocks.device_us):
+        if not check.agrees:
+            texts.append(
+                f"it tells a device time of {check.device_us:.1f} us; what {what} by the judge's clock "
+                f"leaves {check.judge_us:.1f} us (within {check.error_us:.1f})"
+            )
+    return [Finding("clocks_disagree", text, fatal) for text in texts]
