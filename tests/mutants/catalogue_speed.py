@@ -267,10 +267,18 @@ _DISTURBANCE = (
     Mutant(
         "noise-held-against-the-slow",
         SCORE,
-        "    fatal = not on_host or outcome(speed.ratio, heat.margin) == FASTER\n",
-        "    fatal = True\n",
-        (f"{SCORED}::test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note",),
+        "    gains = not on_host or outcome(speed.ratio, heat.margin) == FASTER\n",
+        "    gains = True\n",
+        (f"{SCORED}::test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note_unless_worlds_apart",),
         "A2",
+    ),
+    Mutant(
+        "worlds-apart-is-a-note",
+        SCORE,
+        "text, gains or apart)",
+        "text, gains)",
+        (f"{SCORED}::test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note_unless_worlds_apart",),
+        "A6",
     ),
     Mutant(
         "warm-caches-believed-cold",
@@ -337,8 +345,8 @@ _SCORE = (
     Mutant(
         "forged-clock-is-a-note",
         SCORE,
-        "    if not clocks.agrees:\n",
-        "    if not clocks.agrees and not heat.runs:\n",
+        "        if not check.agrees:\n",
+        "        if not check.agrees and what != 'timed calls take':\n",
         (f"{SCORED}::test_a_forged_clock_is_a_reason",),
         "A1",
     ),

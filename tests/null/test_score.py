@@ -133,11 +133,13 @@ def test_on_a_cpu_an_exchange_may_not_be_too_short_either() -> None:
     assert score(heat_of(raced_at(0.0, honest)))[1] == []
 
 
-def test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note() -> None:
-    runs = raced_at(0.0, Truth(candidate_us=400, told=0.5))
-    speed, doubts = score(heat_of(runs))
-    assert speed.outcome == SLOWER
-    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", False)]
+@pytest.mark.parametrize(("told", "fatal"), [(0.5, False), (0.25, True)])
+def test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note_unless_worlds_apart(
+    told: float, fatal: bool
+) -> None:
+    speed, doubts = score(heat_of(raced_at(0.0, Truth(candidate_us=400, told=told))))
+    assert speed.outcome in (SLOWER, NO_DIFFERENCE)
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", fatal)]
 
 
 @pytest.mark.parametrize(("burst_us", "word"), [(70.0, NO_DIFFERENCE), (50.0, FASTER)])

@@ -30,6 +30,8 @@ from assay.speed.compare import log_ratio, outcome, ratio_interval
 from assay.speed.disturbance import alone_ratio, opponent_slowed, steady_blocks
 from assay.speed.samples import Block, ProcessRun
 
+WORLDS_APART = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Heat:
@@ -156,7 +158,8 @@ def _other_clocks(heat: Heat, reported_us: float) -> list[tuple[ClockCheck, str]
 
 def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
     clocks = speed.clocks
-    doubts = _clock_doubts(speed, heat)[:1]
+    # One is enough; a reason to reject comes before a note.
+    doubts = sorted(_clock_doubts(speed, heat), key=lambda doubt: not doubt.fatal)[:1]
     slowed = opponent_slowed(heat.runs)
     if slowed is not None:
         text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"
@@ -177,27 +180,26 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
 def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
     """Where its own account and the judge's clock part.
 
-    On a CPU whatever else runs may part them: that is held against a candidate only if it gains by it.
+    On a CPU whatever else runs may part them: there it is held against a candidate if it gains by it, or if
+    they are worlds apart.
     """
     clocks = speed.clocks
     on_host = speed.conditions.sm_clock_mhz is None
-    fatal = not on_host or outcome(speed.ratio, heat.margin) == FASTER
-    texts = []
-    if not clocks.agrees:
-        texts.append(
-            f"its own clock says {clocks.device_us:.1f} us, the judge's {clocks.judge_us:.1f} us "
-            f"(within {clocks.error_us:.1f})"
-        )
-    if on_host and clocks.hurried:
-        missing_us = clocks.device_us - clocks.judge_us
-        texts.append(
-            f"by the judge's clock {missing_us:.1f} us (within {clocks.error_us:.1f}) of what surrounds the "
-            "opponent's calls are missing around its own: something was left out"
-        )
-    for check, what in _other_clocks(heat, clocks.device_us):
+    gains = not on_host or outcome(speed.ratio, heat.margin) == FASTER
+    doubts = []
+    for check, what in [(clocks, "timed calls take"), *_other_clocks(heat, clocks.device_us)]:
         if not check.agrees:
-            texts.append(
+            text = (
                 f"it tells a device time of {check.device_us:.1f} us; what {what} by the judge's clock "
                 f"leaves {check.judge_us:.1f} us (within {check.error_us:.1f})"
             )
-    return [Finding("clocks_disagree", text, fatal) for text in texts]
+            apart = check.judge_us - check.error_us > WORLDS_APART * check.device_us
+            doubts.append(Finding("clocks_disagree", text, gains or apart))
+    if on_host and clocks.hurried:
+        missing_us = clocks.device_us - clocks.judge_us
+        text = (
+            f"by the judge's clock {missing_us:.1f} us (within {clocks.error_us:.1f}) of what surrounds the "
+            "opponent's calls are missing around its own: something was left out"
+        )
+        doubts.append(Finding("clocks_disagree", text, gains))
+    return doubts
