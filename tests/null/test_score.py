@@ -171,6 +171,14 @@ def test_a_disturbed_opponent_is_a_reason() -> None:
     assert "130." in doubts[0].message or "129." in doubts[0].message
 
 
+@pytest.mark.parametrize(("candidate_us", "fatal"), [(50, True), (300, False)])
+def test_on_a_cpu_a_disturbed_opponent_is_held_against_who_gains_by_it(
+    candidate_us: float, fatal: bool
+) -> None:
+    _, doubts = score(heat_of(raced_at(0.0, Truth(candidate_us=candidate_us, beside=1.3))))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("opponent_disturbed", fatal)]
+
+
 def test_an_impossible_time_is_a_reason() -> None:
     runs = draw_race(Truth(candidate_us=50), 1)
     _, doubts = score(heat_of(runs), floor_at(60))

@@ -64,9 +64,9 @@ def check_latency(runs: Sequence[ProcessRun], reported_us: float, seed: int = 0)
     other = [[pair[1] for pair in run.idle[1:]] for run in runs if run.idle[1:]]
     if not own:
         return None
-    latency = _usual(own, _latency)
-    excess, error = _leftover(own, other, _around_latency, 0.5, seed)
-    share = HOST_IDLE_SHARE if _on_host(other) else IDLE_SHARE
+    share, quartile = (HOST_IDLE_SHARE, 0.25) if _on_host(other) else (IDLE_SHARE, 0.5)
+    latency = _at([sample.host_us for samples in own for sample in samples], quartile)
+    excess, error = _leftover(own, other, _around_latency, quartile, seed)
     error += IDLE_LEAST_US + share * (latency + max(excess, 0.0))
     launch = min(_usual(own, _launch), allowed_launch_us(_usual(other, _launch)))
     if _on_host(other):

@@ -163,7 +163,7 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
     slowed = opponent_slowed(heat.runs)
     if slowed is not None:
         text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"
-        doubts.append(Finding("opponent_disturbed", text, True))
+        doubts.append(Finding("opponent_disturbed", text, _gains(speed, heat)))
     roofline = speed.roofline
     if roofline is not None and clocks.device_us < roofline.invalid_below_us:
         text = (
@@ -178,14 +178,8 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
 
 
 def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
-    """Where its own account and the judge's clock part.
-
-    On a CPU whatever else runs may part them: there it is held against a candidate if it gains by it, or if
-    they are worlds apart.
-    """
-    clocks = speed.clocks
-    on_host = speed.conditions.sm_clock_mhz is None
-    gains = not on_host or outcome(speed.ratio, heat.margin) == FASTER
+    """Where its own account and the judge's clock part; if worlds apart, no noise explains it."""
+    clocks, gains = speed.clocks, _gains(speed, heat)
     doubts = []
     for check, what in [(clocks, "timed calls take"), *_other_clocks(heat, clocks.device_us)]:
         if not check.agrees:
@@ -195,7 +189,7 @@ def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
             )
             apart = check.judge_us - check.error_us > WORLDS_APART * check.device_us
             doubts.append(Finding("clocks_disagree", text, gains or apart))
-    if on_host and clocks.hurried:
+    if _is_host(speed) and clocks.hurried:
         missing_us = clocks.device_us - clocks.judge_us
         text = (
             f"by the judge's clock {missing_us:.1f} us (within {clocks.error_us:.1f}) of what surrounds the "
@@ -203,3 +197,12 @@ def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
         )
         doubts.append(Finding("clocks_disagree", text, gains))
     return doubts
+
+
+def _gains(speed: Speed, heat: Heat) -> bool:
+    """Whether a doubt is held against it: always, but on a CPU, where noise raises doubts, if it pays."""
+    return not _is_host(speed) or outcome(speed.ratio, heat.margin) == FASTER
+
+
+def _is_host(speed: Speed) -> bool:
+    return speed.conditions.sm_clock_mhz is None
