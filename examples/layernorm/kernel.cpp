@@ -14,8 +14,10 @@ extern "C" void layer_norm(const float* x, const float* weight, const float* bia
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = x + r * cols;
     float mean = 0, deviation = 0;
+#pragma omp simd reduction(+ : mean)
     for (int64_t c = 0; c < cols; ++c) mean += row[c];
     mean /= cols;
+#pragma omp simd reduction(+ : deviation)
     for (int64_t c = 0; c < cols; ++c) deviation += (row[c] - mean) * (row[c] - mean);
     const float scale = 1 / std::sqrt(deviation / cols + eps);
     for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (row[c] - mean) * scale * weight[c] + bias[c];
