@@ -231,6 +231,18 @@ def test_the_first_idle_call_of_a_process_is_left_out() -> None:
     assert found is not None and found.agrees and found.judge_us < 200.0
 
 
+def test_on_a_cpu_the_undisturbed_idle_calls_count() -> None:
+    """A fresh process has threads to start and pages to touch, and whatever else runs takes its share."""
+    runs = idle_races(idle_call(120.0))
+    for run in runs:
+        run.blocks = [pair(timed(100.0, sm_mhz=0.0), timed(100.0, sm_mhz=0.0))]
+        quiet = [(replace(own, sm_mhz=0.0), replace(other, sm_mhz=0.0)) for own, other in run.idle]
+        late = [(replace(own, host_us=900.0, wall_us=own.wall_us + 780.0), other) for own, other in quiet]
+        run.idle = [*late[:5], *quiet[5:], *quiet[5:]]
+    found = check_latency(runs, 100.0)
+    assert found is not None and found.agrees and found.judge_us < 200.0
+
+
 def test_without_idle_calls_there_is_nothing_to_check() -> None:
     assert check_latency(draw_race(Truth(), 1), 100.0) is None
     only_first = idle_races(idle_call(120.0))

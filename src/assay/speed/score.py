@@ -31,6 +31,7 @@ from assay.speed.disturbance import alone_ratio, opponent_slowed, steady_blocks
 from assay.speed.samples import Block, ProcessRun
 
 WORLDS_APART = 2.0
+"""Beyond the error, the judge's figure over the candidate's: no noise of a CPU explains that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
 
 
 def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
-    """Where its own account and the judge's clock part; if worlds apart, no noise explains it."""
+    """Where its own account and the judge's clock part."""
     clocks, gains = speed.clocks, _gains(speed, heat)
     doubts = []
     for check, what in [(clocks, "timed calls take"), *_other_clocks(heat, clocks.device_us)]:
