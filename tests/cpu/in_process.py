@@ -124,6 +124,7 @@ class InProcessChild:
     def freeze(self) -> None:
         self.is_frozen = True
 
+    freezes = 0
     frozen_s = 0.0
     ran_frozen_s = 0.0
 

@@ -153,6 +153,29 @@ def test_running_while_frozen_is_fatal(race: Races) -> None:
     assert wrong_code(made) == "rejected ran_while_frozen"
 
 
+def test_the_moment_that_stopping_takes_is_no_sin(race: Races) -> None:
+    made = race()
+    made.own.ran_frozen_s, made.own.freezes = 0.1, 400
+    assert made.run().findings == []
+
+
+def test_whoever_comes_second_finds_warm_inputs_so_both_do(race: Races) -> None:
+    made = race()
+    order: list[str] = []
+    for name, child in (("own", made.own), ("other", made.opponent)):
+        ask = child.ask
+
+        def noting(op: str, head: Any = None, *, name: str = name, ask: Any = ask, **rest: Any) -> Any:
+            if op == "call" and head["timing"] == "warm":
+                order.append(name)
+            return ask(op, head, **rest)
+
+        child.ask = noting  # type: ignore[method-assign]
+    made.run()
+    first = order[: 2 * PLAN.warm : 2]
+    assert len(first) == PLAN.warm and first.count("own") == PLAN.warm // 2
+
+
 def test_processes_started_before_are_stopped(race: Races) -> None:
     """Compilers leave workers behind, which is no sin as long as they do not run beside the opponent."""
     made = race()
@@ -240,7 +263,7 @@ def test_a_suspicious_answer_within_a_burst_is_compared_on_its_own_input(race: R
 
 
 def test_writing_into_inputs_in_a_race_ends_it(race: Races) -> None:
-    """In a call that the opponent does not get after it: his answer would differ, which is noticed too."""
+    """At once: the opponent's answer to what it left there would differ, and tell less."""
     made = race()
 
     def writing(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
@@ -250,8 +273,7 @@ def test_writing_into_inputs_in_a_race_ends_it(race: Races) -> None:
         return right
 
     made.own.entry._answering = writing
-    evidence = made.run()
-    assert codes(evidence.findings) == {"input_modified"} and len(evidence.runs) == 1
+    assert wrong_code(made) == "rejected input_modified"
 
 
 def test_what_the_child_replaced_is_a_finding(race: Races) -> None:

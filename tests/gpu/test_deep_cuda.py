@@ -73,8 +73,8 @@ extern "C" __global__ void staged_relu(const float* x, const float* scratch, flo
 """
 BARRIER = "__syncthreads();"
 LEFTOVER = "if (i < n && scratch[i] == 1.2345678e-30f) value += 1.0f;"
-# The other warp goes on to its end, which lets this one go: nothing hangs.
-DIVERGENT = "if (threadIdx.x < 32) __syncthreads();"
+# The other warp's one barrier answers the first of these, its end the second: nothing hangs.
+DIVERGENT = "if (threadIdx.x < 32) __syncthreads(); __syncthreads();"
 
 
 @pytest.fixture(scope="module")

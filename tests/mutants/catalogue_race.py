@@ -23,7 +23,7 @@ _RACE = (
     Mutant(
         "timed-answers-not-compared",
         RACE,
-        "            self._look(answers[True], answers[False], audit=first + half in audited)\n",
+        "        self._look(answers[True], answers[False], audit=audit)\n",
         "",
         (FAR_OFF,),
         "F9",
@@ -79,8 +79,8 @@ _RACE = (
     Mutant(
         "findings-of-a-race-dropped",
         RACE,
-        "self.evidence.findings += [f for f in answer.findings if f.code not in said]",
-        "said.update(f.code for f in answer.findings)",
+        "        for finding in answer.findings:\n",
+        "        for finding in answer.findings[:0]:\n",
         (f"{RACED}::test_writing_into_inputs_in_a_race_ends_it",),
         "E1",
     ),
@@ -126,8 +126,8 @@ _RACE = (
     Mutant(
         "candidate-runs-beside-the-opponent",
         RACE,
-        "                    _freeze(own)\n                    answers[False] =",
-        "                    answers[False] =",
+        "                _freeze(own)\n                answers[False] =",
+        "                answers[False] =",
         (f"{RACED}::test_the_candidate_stands_still_while_the_opponent_runs",),
         "A19",
     ),
@@ -150,8 +150,8 @@ _RACE = (
     Mutant(
         "inputs-shown-before-they-are-asked-for",
         RACE,
-        "            _freeze(own, opponent)\n            self._course.deal(moved=not graphed)\n",
-        "            self._course.deal(moved=not graphed)\n",
+        "        _freeze(own, opponent)\n        self._course.deal(moved=not graphed)\n",
+        "        self._course.deal(moved=not graphed)\n",
         (f"{RACED}::test_nobody_sees_an_input_before_it_is_asked",),
         "B14",
     ),
@@ -181,8 +181,8 @@ _RACE = (
     Mutant(
         "arms-swapped-in-a-block",
         RACE,
-        "pairs.append((answers[True].time(), answers[False].time()))",
-        "pairs.append((answers[False].time(), answers[True].time()))",
+        "return answers[True].time(), answers[False].time()",
+        "return answers[False].time(), answers[True].time()",
         (f"{RACED}::test_samples_stand_in_the_arm_they_were_taken_from",),
     ),
     Mutant(

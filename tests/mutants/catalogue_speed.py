@@ -251,8 +251,8 @@ _DISTURBANCE = (
     Mutant(
         "faster-on-a-cpu-by-its-own-word",
         SCORE,
-        "    if on_host:\n        others",
-        "    if not on_host:\n        others",
+        "    if _is_host(speed):\n        by_judge",
+        "    if not _is_host(speed):\n        by_judge",
         (f"{SCORED}::test_on_a_cpu_faster_has_to_be_so_by_the_judges_clock_too",),
         "A2",
     ),
@@ -283,12 +283,31 @@ _DISTURBANCE = (
     Mutant(
         "warm-caches-believed-cold",
         SCORE,
-        "others = gain_limits(heat.runs, _warm_us(heat)) + ",
-        "others = list[float]() + ",
+        "limits = gain_limits(heat.runs, _warm_us(heat))",
+        "limits: dict[str, float] = {}",
         (
             f"{SCORED}::test_who_is_faster_is_so_many_calls_at_once_too",
             f"{SCORED}::test_who_is_faster_on_a_cpu_is_so_when_idle_too",
         ),
+        "A2",
+    ),
+    Mutant(
+        "warm-calls-tell-nothing-of-gain",
+        CLOCKS,
+        "    if warm and not on_host:\n",
+        "    if warm and on_host:\n",
+        (
+            f"{SCORED}::test_who_is_faster_on_a_device_is_so_with_warm_caches_too",
+            f"{SCORED}::test_warm_caches_tell_nothing_of_gain_on_a_cpu",
+        ),
+        "A2",
+    ),
+    Mutant(
+        "scattered-bursts-refute-a-gain",
+        CLOCKS,
+        "excess -= 0.0 if on_host else scatter",
+        "excess -= 0.0",
+        (f"{SCORED}::test_many_calls_at_once_refute_no_more_than_they_can_tell_on_a_device",),
         "A2",
     ),
     Mutant(
@@ -302,8 +321,8 @@ _DISTURBANCE = (
     Mutant(
         "opponent-alone-not-asked",
         SCORE,
-        "([] if alone is None else [alone])",
-        "[]",
+        "if alone is not None:",
+        "if alone is None:",
         (f"{SCORED}::test_the_opponent_alone_decides_who_is_faster",),
         "A19",
     ),

@@ -21,6 +21,7 @@ class Plan:
     """Per process; each is two calls of either contestant."""
     idle: int
     warm: int
+    """Both: pairs of calls, without a flush."""
     alone: int
     """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
     audits: float
@@ -36,7 +37,7 @@ class Plan:
             return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, decoys=0.4)
         if size_bytes > MIDDLE_BYTES:
             return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, decoys=0.4)
-        return Plan(blocks=16, idle=6, warm=2, alone=2, audits=1, decoys=1)
+        return Plan(blocks=16, idle=6, warm=4, alone=2, audits=1, decoys=1)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""

@@ -37,8 +37,8 @@ LEAST_BURST_CALLS = 4
 BURST_HOST_US = 100
 """What handing out the answers costs the host per call of a burst, beside launching."""
 EVENT_RESOLUTION_US = 0.5
-RAN_FROZEN_S, RAN_FROZEN_SHARE = 2e-3, 0.02
-"""Many threads take a moment to stop."""
+RAN_FROZEN_S, RAN_EACH_FREEZE_S, RAN_FROZEN_SHARE = 2e-3, 5e-4, 0.02
+"""Many threads take a moment to stop, every time."""
 
 
 @dataclass(slots=True)
@@ -168,21 +168,12 @@ class Race:
 
     def _warm_up(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Calls for latency and warm time; how many there are is not told beforehand."""
+        self._cover_us = 0  # each its own, until both are known
         for _ in range(self._plan.idle + SYSTEM.randint(0, 1)):
-            _freeze(own, opponent)
-            self._course.deal()
-            answer = self._course.ask(own, "idle")
-            self._accept(answer)
-            _freeze(own)
-            other = self._course.ask(opponent, "idle")
-            self._look(answer, other, audit=False)
-            run.idle.append((answer.time(), other.time()))
-        for _ in range(self._plan.warm):
-            _freeze(own)
-            self._course.deal()
-            answer = self._course.ask(own, "warm")
-            self._accept(answer)
-            run.warm.append(answer.time())
+            run.idle.append(self._pair(own, opponent, "idle"))
+        for k in range(self._plan.warm):
+            # Whoever comes second finds the input in the cache.
+            run.warm.append(self._pair(own, opponent, "warm", own_first=k % 2 == 0))
 
     def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
         self._cover_us = self._common_cover_us(own, opponent)
@@ -209,23 +200,44 @@ class Race:
     def _block(
         self, own: Seat, opponent: Seat, audited: set[int], first: int, *, graphed: bool = False
     ) -> Block:
-        pairs: list[tuple[Timed, Timed]] = []
         own_first = SYSTEM.random() < 0.5
-        for half in range(2):
-            _freeze(own, opponent)
-            self._course.deal(moved=not graphed)
-            answers: dict[bool, Answer] = {}
-            for is_own in (True, False) if own_first == (half == 0) else (False, True):
-                if is_own:
-                    answers[True] = self._course.ask(own, "cold", cover_us=self._cover_us, graphed=graphed)
-                    self._accept(answers[True])
-                else:
-                    _freeze(own)
-                    answers[False] = self._ask_opponent(opponent, graphed=graphed)
-            self._look(answers[True], answers[False], audit=first + half in audited)
-            pairs.append((answers[True].time(), answers[False].time()))
+        pairs = [
+            self._pair(
+                own,
+                opponent,
+                "cold",
+                own_first=own_first == (half == 0),
+                audit=first + half in audited,
+                graphed=graphed,
+            )
+            for half in range(2)
+        ]
         self._refuse_company(own)
         return Block((pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1]))
+
+    def _pair(
+        self,
+        own: Seat,
+        opponent: Seat,
+        mode: str,
+        *,
+        own_first: bool = True,
+        audit: bool = False,
+        graphed: bool = False,
+    ) -> tuple[Timed, Timed]:
+        """Candidate and opponent on one fresh input."""
+        _freeze(own, opponent)
+        self._course.deal(moved=not graphed)
+        answers: dict[bool, Answer] = {}
+        for is_own in (own_first, not own_first):
+            if is_own:
+                answers[True] = self._course.ask(own, mode, cover_us=self._cover_us, graphed=graphed)
+                self._accept(answers[True])
+            else:
+                _freeze(own)
+                answers[False] = self._ask_opponent(opponent, mode, graphed=graphed)
+        self._look(answers[True], answers[False], audit=audit)
+        return answers[True].time(), answers[False].time()
 
     def _bursts(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Many calls in one exchange: what they take together, no account of single calls can hide."""
@@ -254,9 +266,9 @@ class Race:
                 walls = (bursts[True].wall_us, bursts[False].wall_us)
                 run.bursts.append(BurstPair(*walls, bursts[False].launch_us, cover_us))
 
-    def _ask_opponent(self, opponent: Seat, *, graphed: bool) -> Answer:
+    def _ask_opponent(self, opponent: Seat, mode: str, *, graphed: bool) -> Answer:
         try:
-            return self._course.ask(opponent, "cold", cover_us=self._cover_us, graphed=graphed)
+            return self._course.ask(opponent, mode, cover_us=self._cover_us, graphed=graphed)
         except CandidateFailure as failure:
             if graphed:
                 raise
@@ -269,15 +281,16 @@ class Race:
         if count := child.company():
             text = f"started {count} processes that run while others are timed"
             raise CandidateFailure("rejected", "process_while_timed", text)
-        if child.ran_frozen_s > RAN_FROZEN_S + RAN_FROZEN_SHARE * child.frozen_s:
+        excused_s = RAN_EACH_FREEZE_S * child.freezes + RAN_FROZEN_SHARE * child.frozen_s
+        if child.ran_frozen_s > RAN_FROZEN_S + excused_s:
             text = f"ran for {child.ran_frozen_s * 1e3:.1f} ms while it was made to stand still"
             raise CandidateFailure("rejected", "ran_while_frozen", text)
 
     def _accept(self, answer: Answer) -> None:
         if answer.complaint:
             raise _wrong(answer.complaint)
-        said = {finding.code for finding in self.evidence.findings}
-        self.evidence.findings += [f for f in answer.findings if f.code not in said]
+        for finding in answer.findings:
+            raise CandidateFailure("rejected", finding.code, finding.message)
 
     def _look(self, own: Answer, other: Answer, *, audit: bool) -> None:
         """Every answer against the opponent's, the drawn ones and suspicious ones against the oracle."""

@@ -102,20 +102,29 @@ def check_bursts(
     return ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error)
 
 
-def gain_limits(runs: Sequence[ProcessRun], opponent_warm_us: float) -> list[float]:
-    """How many times faster than the opponent it can be, by exchanges in which nothing can be left out.
+def gain_limits(runs: Sequence[ProcessRun], opponent_warm_us: float) -> dict[str, float]:
+    """How many times faster than the opponent it can be where nothing is flushed, and when that was.
 
-    Like is compared with like: many calls at once, and on a CPU, where nothing is launched, idle ones.
+    Like is compared with like. Many calls at once are told by the judge's clock; on a device less what they
+    scatter by, and events tell of warm calls to a part of a microsecond. On a CPU, where nothing is
+    launched, the judge's clock tells of idle ones.
     """
     on_host = _on_host([[s for block in run.blocks for s in block.opponent] for run in runs])
-    limits = []
+    limits = {}
     if raced := [run for run in runs if run.bursts]:
-        limits.append(_times_faster(opponent_warm_us, _burst_excess(raced)[0]))
+        excess, scatter = _burst_excess(raced)
+        excess -= 0.0 if on_host else scatter
+        limits["many calls at once"] = _times_faster(opponent_warm_us, excess)
     idle = [pair for run in runs for pair in run.idle[1:]]
     if on_host and idle:
         excess = statistics.median(own.wall_us for own, _ in idle)
         excess -= statistics.median(other.wall_us for _, other in idle)
-        limits.append(_times_faster(statistics.median(other.host_us for _, other in idle), excess))
+        theirs = statistics.median(other.host_us for _, other in idle)
+        limits["idle calls"] = _times_faster(theirs, excess)
+    warm = [pair for run in runs for pair in run.warm]
+    if warm and not on_host:
+        mine = statistics.median(own.device_us for own, _ in warm)
+        limits["calls with warm caches"] = statistics.median(other.device_us for _, other in warm) / mine
     return limits
 
 

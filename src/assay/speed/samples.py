@@ -46,7 +46,8 @@ class ProcessRun:
     blocks: list[Block] = field(default_factory=list)
     alone_us: list[float] = field(default_factory=list)
     """The opponent's device times while no candidate lived, before and after."""
-    warm: list[Timed] = field(default_factory=list)
+    warm: list[tuple[Timed, Timed]] = field(default_factory=list)
+    """Candidate and opponent on one input, neither with its caches flushed."""
     idle: list[tuple[Timed, Timed]] = field(default_factory=list)
-    """Candidate and opponent on one input, each with nothing queued before."""
+    """The same, each with nothing queued before."""
     bursts: list[BurstPair] = field(default_factory=list)

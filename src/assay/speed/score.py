@@ -66,7 +66,7 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
     ratio = _charged(ratio, heat, clocks.device_us)
     speed = Speed(
-        outcome=_outcome(heat, ratio, clocks, on_host=_clock_mhz(blocks) is None),
+        outcome=outcome(ratio, heat.margin),
         ratio=ratio,
         margin=heat.margin,
         opponent=heat.opponent,
@@ -84,7 +84,10 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
         early_out=heat.early_out,
         calibration=heat.calibration,
     )
-    return speed, _doubts(speed, heat)
+    refuted = _refutations(speed, heat)
+    if refuted:
+        speed = replace(speed, outcome=NO_DIFFERENCE)
+    return speed, _doubts(speed, heat) + refuted
 
 
 def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
@@ -95,19 +98,28 @@ def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
     return Interval(ratio.middle * factor, ratio.low * factor, ratio.high * factor)
 
 
-def _outcome(heat: Heat, ratio: Interval, clocks: ClockCheck, *, on_host: bool) -> str:
-    """Faster only if it is faster than the opponent alone, too: company may have slowed that down. And only
-    if it is so wherever nothing can be left out.
+def _refutations(speed: Speed, heat: Heat) -> list[Finding]:
+    """Who would be called faster and is not so everywhere.
 
-    On a CPU the judge's clock has to say so of the timed calls as well. Its error is large there, and its
-    figure is no worse a guess than the candidate's own.
+    Faster than the opponent alone, too: company may have slowed that down. And wherever nothing can be left
+    out. On a CPU the judge's clock has to say so of the timed calls as well. Its error is large there, and
+    its figure is no worse a guess than the candidate's own.
     """
-    word = outcome(ratio, heat.margin)
+    if speed.outcome != FASTER:
+        return []
+    clocks = speed.clocks
+    limits = gain_limits(heat.runs, _warm_us(heat))
     alone = alone_ratio(heat.runs, clocks.device_us)
-    others = gain_limits(heat.runs, _warm_us(heat)) + ([] if alone is None else [alone])
-    if on_host:
-        others.append(ratio.middle * clocks.device_us / max(clocks.device_us, clocks.judge_us))
-    return NO_DIFFERENCE if word == FASTER and any(o < 1 + heat.margin for o in others) else word
+    if alone is not None:
+        limits["the opponent alone"] = alone
+    if _is_host(speed):
+        by_judge = speed.ratio.middle * clocks.device_us / max(clocks.device_us, clocks.judge_us)
+        limits["the judge's clock"] = by_judge
+    short = [f"{limit:.3f} times by {what}" for what, limit in limits.items() if limit < 1 + heat.margin]
+    if not short:
+        return []
+    text = f"{speed.ratio.middle:.3f} times faster in timed calls, but {', '.join(short)}: no difference"
+    return [Finding("gain_not_confirmed", text, False)]
 
 
 def device_us(runs: Sequence[ProcessRun]) -> float:
@@ -116,7 +128,7 @@ def device_us(runs: Sequence[ProcessRun]) -> float:
 
 
 def _times(heat: Heat, cold_us: float) -> Times:
-    warm = [sample.device_us for run in heat.runs for sample in run.warm]
+    warm = [sample.device_us for run in heat.runs for sample, _ in run.warm]
     idle = [sample.host_us for run in heat.runs for sample, _ in run.idle[1:]]
     return Times(
         device_us=cold_us,

@@ -1,4 +1,4 @@
-"""Counts what one call runs: torch's operators by a dispatch mode, device kernels by torch's profiler.
+"""Counts what one call runs: torch's operators by a dispatch mode, device kernels by CUPTI.
 
 Names and times only; what they mean is decided by the judge. Not covered: operators that run on threads the
 candidate started, and anything a hostile candidate hides from its own process.
@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from assay.correctness.modes import DispatchMode
+from assay.worker.device_activity import ActivityRecorder
 
 MOST_NAMES = 200
 LONGEST_NAME = 120
@@ -46,17 +45,14 @@ def count_operators(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def count_kernels(call: Callable[[], Any]) -> list[list[Any]]:
-    """Device kernels of one call, by whomever they were launched."""
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    """What the device did for one call, by whomever it was launched."""
+    with ActivityRecorder() as recorder:
         call()
-        torch.cuda.synchronize()
     seen: dict[str, list[float]] = {}
-    for event in profile.events() or ():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            spent = seen.setdefault(event.name, [0, 0.0])
-            spent[0] += 1
-            spent[1] += event.time_range.elapsed_us()
+    for name, spent_us in recorder.activities:
+        spent = seen.setdefault(name, [0, 0.0])
+        spent[0] += 1
+        spent[1] += spent_us
     return _rows(seen)
 
 

@@ -55,6 +55,7 @@ class Child:
         self._dead = False
         self._frozen = False
         self._frozen_at = 0.0, 0.0
+        self.freezes = 0
         self.frozen_s = 0.0
         """How long it was made to stand still."""
         self.ran_frozen_s = 0.0
@@ -226,6 +227,7 @@ class Child:
         self._signal(signal.SIGSTOP)
         if not self._frozen:
             self._frozen = True
+            self.freezes += 1
             self._frozen_at = time.monotonic(), self._cpu_s()
 
     def thaw(self) -> None:
