@@ -251,8 +251,8 @@ _DISTURBANCE = (
     Mutant(
         "faster-on-a-cpu-by-its-own-word",
         SCORE,
-        "    if _is_host(speed):\n        by_judge",
-        "    if not _is_host(speed):\n        by_judge",
+        "if _is_host(speed) and clocks.judge_us > clocks.device_us:",
+        "if not _is_host(speed) and clocks.judge_us > clocks.device_us:",
         (f"{SCORED}::test_on_a_cpu_faster_has_to_be_so_by_the_judges_clock_too",),
         "A2",
     ),

@@ -175,7 +175,7 @@ def test_many_calls_at_once_refute_no_more_than_they_can_tell_on_a_device(mhz: f
     assert (speed.outcome, notes(doubts)) == (word, UNCONFIRMED * (word == NO_DIFFERENCE))
 
 
-@pytest.mark.parametrize(("warm_us", "word"), [(70.0, NO_DIFFERENCE), (60.0, FASTER)])
+@pytest.mark.parametrize(("warm_us", "word"), [(70.0, NO_DIFFERENCE), (60.0, FASTER), (0.0, FASTER)])
 def test_who_is_faster_on_a_device_is_so_with_warm_caches_too(warm_us: float, word: str) -> None:
     """Whoever leaves the flush out and tells the truth has one time for both, which the opponent has warm."""
     runs = raced_at(1700.0, Truth(candidate_us=70))
@@ -395,3 +395,24 @@ def test_the_opponent_alone_decides_who_is_faster() -> None:
     speed, doubts = score(heat_of(runs))
     assert speed.ratio.low > 1 + speed.margin
     assert (speed.outcome, notes(doubts)) == (NO_DIFFERENCE, UNCONFIRMED)
+
+
+@pytest.mark.parametrize("mhz", [0.0, 1700.0])
+def test_no_forged_time_brings_the_judge_down(mhz: float) -> None:
+    """Whatever the candidate tells, and however its exchanges look, there is a speed or a reason."""
+    chance = random.Random(1)
+
+    def forged() -> Timed:
+        told = [chance.choice((0.0, 1e-9, 5.0, 100.0, 1e9)) for _ in range(3)]
+        return Timed(told[0], told[1], chance.choice((0.0, mhz)), chance.choice((1.0, 300.0, 5e3)), told[2])
+
+    other = timed(100.0, wall_us=300.0, sm_mhz=mhz)
+    for _ in range(500):
+        run = ProcessRun(
+            blocks=[Block((forged(), forged()), (other, other)) for _ in range(chance.choice((1, 4)))],
+            alone_us=[100.0] * chance.choice((0, 4)),
+            warm=[(forged(), other) for _ in range(chance.choice((0, 2)))],
+            idle=[(forged(), other) for _ in range(chance.choice((0, 1, 3)))],
+            bursts=[BurstPair(chance.choice((0.0, 90.0)), 100.0, 10.0, 150.0)] * chance.choice((0, 3)),
+        )
+        assert score(heat_of([run] * 3))[0].outcome in (FASTER, SLOWER, NO_DIFFERENCE)

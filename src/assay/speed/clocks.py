@@ -123,8 +123,9 @@ def gain_limits(runs: Sequence[ProcessRun], opponent_warm_us: float) -> dict[str
         limits["idle calls"] = _times_faster(theirs, excess)
     warm = [pair for run in runs for pair in run.warm]
     if warm and not on_host:
-        mine = statistics.median(own.device_us for own, _ in warm)
-        limits["calls with warm caches"] = statistics.median(other.device_us for _, other in warm) / mine
+        theirs = statistics.median(other.device_us for _, other in warm)
+        excess = statistics.median(own.device_us for own, _ in warm) - theirs
+        limits["calls with warm caches"] = _times_faster(theirs, excess)
     return limits
 
 

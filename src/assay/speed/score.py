@@ -112,9 +112,8 @@ def _refutations(speed: Speed, heat: Heat) -> list[Finding]:
     alone = alone_ratio(heat.runs, clocks.device_us)
     if alone is not None:
         limits["the opponent alone"] = alone
-    if _is_host(speed):
-        by_judge = speed.ratio.middle * clocks.device_us / max(clocks.device_us, clocks.judge_us)
-        limits["the judge's clock"] = by_judge
+    if _is_host(speed) and clocks.judge_us > clocks.device_us:
+        limits["the judge's clock"] = speed.ratio.middle * clocks.device_us / clocks.judge_us
     short = [f"{limit:.3f} times by {what}" for what, limit in limits.items() if limit < 1 + heat.margin]
     if not short:
         return []

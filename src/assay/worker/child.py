@@ -200,14 +200,17 @@ class Session:
         self._poison(head["poison_bytes"], head["pattern"])
         inputs = unflatten(head["inputs"], self._inputs(head["tensors"], clone=False))
         leaves: list[torch.Tensor] = []
-        place = elsewhere(inputs, self._device) if head.get("elsewhere") else contextlib.nullcontext(inputs)
+        moved = head.get("elsewhere")
+        place = elsewhere(inputs, self._device) if moved else contextlib.nullcontext(inputs)
+        # Resetting the cache waits for the device, and with it for inputs that are to be late.
+        stopwatch = None if moved else self._stopwatch
         with _GRAD_MODES[head["grad"]](), place as inputs:
             work = self._work(inputs, head)
-            if self._stopwatch is not None:
-                self._stopwatch.start(head["timing"], head["cover_us"])
+            if stopwatch is not None:
+                stopwatch.start(head["timing"], head["cover_us"])
             result = work()
-            if self._stopwatch is not None:
-                self._stopwatch.stop()
+            if stopwatch is not None:
+                stopwatch.stop()
             tree = _carried(result, leaves)
             # No synchronisation before this: the copy queues right behind the call on the same stream, so
             # work left on another stream has not happened yet.
