@@ -128,7 +128,7 @@ def row_of(judge: Judge, files: tuple[Path, Path, Path], repeat: int, skip_path:
     problem = load_problem(problem_path)
     if judge.device.type == "cuda":
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(judge.device)
+    peak(judge)  # what came before belongs to other rows
     times, verdict = measure(judge, problem, read_candidate(candidate_path), repeat)
     peak_bytes, peak_of = peak(judge)
     outcome, speed = speed_of(verdict)

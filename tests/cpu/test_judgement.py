@@ -64,7 +64,7 @@ class Way:
             device=CPU,
             policy=Policy(),
             watch=NO_COVER,
-            pool=SimpleNamespace(take=lambda: child),
+            pool=SimpleNamespace(take=lambda: child, warm=lambda count: None),
             built=lambda candidate: b"",
             load=lambda *_: None,
             note_peak=lambda size_bytes: None,

@@ -19,7 +19,7 @@ SEEDS = (1, 2, 3)
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "WHOLE_BYTES", 1 << 10)
-    monkeypatch.setattr(parts, "COMPARED_WHOLE_BYTES", 1 << 10)
+    monkeypatch.setattr(parts, "GLANCE_BYTES", 1 << 13)
     monkeypatch.setattr(parts, "PART_BYTES", 1 << 12)
 
 
@@ -60,6 +60,9 @@ def test_rows_of_a_softmax_fall_apart(tmp_path: Path) -> None:
     covered = [row for part in split.parts() for row in range(part.start, part.stop)]
     assert covered == list(range(ROWS))
     assert len(list(split.parts())) > 1
+    covered = [row for glance in split.glances() for part in split.parts(glance) for row in range(ROWS)[part]]
+    assert covered == list(range(ROWS))
+    assert 1 < len(list(split.glances())) < len(list(split.parts()))
 
 
 @pytest.mark.parametrize(
@@ -106,12 +109,13 @@ def test_the_outcome_is_that_of_the_whole(tmp_path: Path) -> None:
 
     for split in (None, calibration.split):
         assert check(right, split).ok
-    wrong = [right[0].clone()]
-    wrong[0][ROWS - 1, 3] *= 1.5
-    for split in (None, calibration.split):
-        report = check(wrong, split)
-        assert not report.ok
-        assert report.mismatches[0].index == (ROWS - 1, 3)
+    for row in (0, ROWS // 2, ROWS - 1):
+        wrong = [right[0].clone()]
+        wrong[0][row, 3] *= 1.5
+        for split in (None, calibration.split):
+            report = check(wrong, split)
+            assert not report.ok
+            assert report.mismatches[0].index == (row, 3)
     lower = [right[0].half().float()]
     assert not check(lower, None).ok
     assert not check(lower, calibration.split).ok

@@ -33,6 +33,16 @@ def test_distance_is_relative_to_the_opponent() -> None:
     assert distance([], []) == 0.0 == distance([torch.empty(0)], [torch.empty(0)])
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-15, 1e-9, 1e9, 1e15, 1e30])
+def test_distance_does_not_depend_on_the_scale(scale: float) -> None:
+    """Squares of these are beyond single precision, or of the sum's last digits."""
+    x = normal(50, 20) * scale
+    assert distance([x * 1.5], [x]) == pytest.approx(0.5)
+    got = x.clone()
+    got[3, 4] += 30 * scale
+    assert distance([got], [x]) == pytest.approx(30 / float(x.double().norm() / scale), rel=1e-4)
+
+
 @pytest.mark.parametrize("output", [0, 1, 2])
 def test_the_output_that_is_furthest_away_counts(output: int) -> None:
     right = [normal(30, seed=1), normal(4, 5, seed=2), torch.arange(8)]

@@ -20,10 +20,10 @@ from assay.correctness.screen import distance
 from assay.correctness.tolerance import SHOWN, Report
 from assay.problems.values import flatten, unflatten
 
-WHOLE_BYTES = 1 << 28
+WHOLE_BYTES = 1 << 27
 """Problems up to this size are calibrated whole."""
-COMPARED_WHOLE_BYTES = 1 << 30
-"""Up to this size answers are compared whole: a few rows at a time leave most of the device idle."""
+GLANCE_BYTES = 1 << 28
+"""So much is compared at once where nothing is wrong: a few rows at a time leave most of the device idle."""
 PART_BYTES = 1 << 26
 MOST_PARTS = 16
 SAME = 1e-9
@@ -38,12 +38,15 @@ class Split:
     """Which input tensors have a row for each row of the outputs."""
     rows: int
     rows_per_part: int
-    compares: bool
-    """Whether answers are compared in parts; otherwise only the calibration is done on one."""
+    """For whatever takes many times the memory of the part itself: calibration, honest variants."""
+    rows_per_glance: int
+    """For comparing with the oracle alone."""
 
-    def parts(self) -> Iterator[slice]:
-        for first in range(0, self.rows, self.rows_per_part):
-            yield slice(first, min(first + self.rows_per_part, self.rows))
+    def parts(self, within: slice | None = None) -> Iterator[slice]:
+        return _cut(within or slice(0, self.rows), self.rows_per_part)
+
+    def glances(self) -> Iterator[slice]:
+        return _cut(slice(0, self.rows), self.rows_per_glance)
 
     def of_inputs(self, inputs: list[Any], rows: slice | torch.Tensor) -> list[Any]:
         """The inputs of a part, as views where rows are a slice."""
@@ -51,6 +54,11 @@ class Split:
         tree = flatten(inputs, tensors)
         chosen: list[Any] = unflatten(tree, [t[rows] if k in self.cut else t for k, t in enumerate(tensors)])
         return chosen
+
+
+def _cut(rows: slice, size: int) -> Iterator[slice]:
+    for first in range(rows.start, rows.stop, size):
+        yield slice(first, min(first + size, rows.stop))
 
 
 def find_split(reference: Reference, inputs: list[Any], outputs: Sequence[torch.Tensor]) -> Split | None:
@@ -64,11 +72,12 @@ def find_split(reference: Reference, inputs: list[Any], outputs: Sequence[torch.
     rows = lengths.pop()
     part_bytes = max(PART_BYTES, size_bytes // MOST_PARTS)
     per_part = max(1, rows * part_bytes // size_bytes)
+    per_glance = max(per_part, rows * GLANCE_BYTES // size_bytes)
     fitting = tuple(k for k, t in enumerate(tensors) if t.dim() and t.shape[0] == rows)
     if rows < 2 or not fitting:
         return None
     for cut in dict.fromkeys((fitting, *((k,) for k in fitting))):
-        split = Split(cut, rows, per_part, size_bytes > COMPARED_WHOLE_BYTES)
+        split = Split(cut, rows, per_part, per_glance)
         if _holds(reference, split, inputs, outputs):
             return split
     return None

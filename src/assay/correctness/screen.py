@@ -17,6 +17,8 @@ import torch
 FACTOR = 16.0
 FLOOR = 1e-6
 _CHUNK = 1 << 26
+_SAFE = 1e-12, 1e12
+"""Norms between these can be squared in single precision, with room for what is much smaller or larger."""
 
 
 def distance(got: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
@@ -33,21 +35,29 @@ def _apart(got: torch.Tensor, other: torch.Tensor) -> float:
     if not (got.is_floating_point() or got.is_complex()):
         return float((got != other).double().mean()) if got.numel() else 0.0
     pairs = list(zip(got.reshape(-1).split(_CHUNK), other.reshape(-1).split(_CHUNK), strict=True))
-    far, size = _norms(pairs)
+    far, size = _norms(pairs, torch.float32)
+    if not (_SAFE[0] < size < _SAFE[1] and far < _SAFE[1]):
+        far, size = _norms(pairs, torch.float64)
     if not (math.isfinite(far) and math.isfinite(size)):
-        far, size = _norms([_finite_where_equal(a, b) for a, b in pairs])
+        far, size = _norms([_finite_where_equal(a, b) for a, b in pairs], torch.float64)
     if not math.isfinite(far):
         return math.inf
     return far / size if size else far
 
 
-def _norms(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, float]:
+def _norms(pairs: list[tuple[torch.Tensor, torch.Tensor]], dtype: torch.dtype) -> tuple[float, float]:
     """Of the difference and of the second, chunk by chunk: tensors have gigabytes."""
-    apart = [torch.linalg.vector_norm(a - b, dtype=torch.float64) for a, b in pairs]
-    scale = [torch.linalg.vector_norm(b, dtype=torch.float64) for _, b in pairs]
     if not pairs:
         return 0.0, 0.0
+    apart = [_norm(a - b, dtype) for a, b in pairs]
+    scale = [_norm(b, dtype) for _, b in pairs]
     return float(torch.stack(apart).norm()), float(torch.stack(scale).norm())
+
+
+def _norm(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """In `dtype`, or in the tensor's own where that is wider; as a double."""
+    wide = torch.promote_types(tensor.dtype, dtype)
+    return torch.linalg.vector_norm(tensor, dtype=wide).double()
 
 
 def _finite_where_equal(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

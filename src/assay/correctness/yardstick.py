@@ -201,16 +201,21 @@ def check_outputs(
     """
     if split is None:
         return make_yardstick(reference, instance, inputs, precision, seed).check(got)
-    if not split.compares:
-        report = make_yardstick(reference, instance, inputs, precision, seed).check(got, levels=(0,))
-        if report.ok:
-            return report
-    reports = []
-    for rows in split.parts():
+
+    def look(rows: slice, levels: tuple[int, ...]) -> tuple[int, Report]:
         yardstick = Yardstick(reference, split.of_inputs(inputs, rows), precision, seed)
-        reports.append((rows.start, yardstick.check([t[rows] for t in got])))
-        if not reports[-1][1].ok:
-            break  # each further part that is wrong costs as much as ten that are right
+        return rows.start, yardstick.check([t[rows] for t in got], levels=levels)
+
+    reports: list[tuple[int, Report]] = []
+    for glance in split.glances():
+        first = look(glance, (0,))
+        if first[1].ok:
+            reports.append(first)
+            continue
+        for rows in split.parts(glance):
+            reports.append(look(rows, (0, 1)))
+            if not reports[-1][1].ok:
+                return merged_parts(reports)  # each further one that is wrong costs as much as ten right ones
     return merged_parts(reports)
 
 

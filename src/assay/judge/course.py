@@ -41,8 +41,10 @@ class Course:
         self._burst: list[list[Any]] = []
         self._calls: list[dict[str, Any]] = []
         # Small problems move through more memory than the cache holds; large ones do so by themselves.
-        cache_bytes = shop.watch.flush_bytes // FLUSHED_CACHES
-        self._spread_bytes = ROTATED_CACHES * cache_bytes if shop.watch.cover else 0
+        cache_bytes = shop.watch.flush_bytes // FLUSHED_CACHES if shop.watch.cover else 0
+        self._spread_bytes = max(
+            ROTATED_CACHES * cache_bytes - self.case.calibration.input_bytes, NEARBY_BYTES
+        )
 
     def close(self) -> None:
         self.desk.close()
@@ -75,7 +77,7 @@ class Course:
     def _lay(self, *, moved: bool) -> None:
         tensors: list[torch.Tensor] = []
         tree = carried(self.inputs, tensors, "get_inputs()")
-        spread = max(self._spread_bytes, NEARBY_BYTES) if moved else 0
+        spread = self._spread_bytes if moved else 0
         places = self.desk.lay(tensors, self.case.instance.case.layout, within_bytes=spread)
         self._head = {"inputs": tree, "tensors": places, "grad": "no_grad", "hold": False}
 
@@ -94,10 +96,10 @@ class Course:
         self._calls = laid_side_by_side(self.desk, self._burst, self.case.instance.case.layout)
 
     def ask_burst(self, seat: Seat, cover_us: int) -> Burst:
-        """All calls that were dealt, in one exchange."""
+        """All calls that were dealt, in one exchange, with so much cover for each."""
         if self.run.lends_inputs:
             self._lay_burst()
-        return seat.burst(self.run, self._calls, cover_us)
+        return seat.burst(self.run, self._calls, cover_us * len(self._calls))
 
     def turn_to(self, call: int) -> None:
         """What is compared next answers this call of the burst."""

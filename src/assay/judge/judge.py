@@ -24,6 +24,7 @@ from assay.judge.decide import decide
 from assay.judge.deep import require_deep
 from assay.judge.devices import cuda_arch, resolve_device
 from assay.judge.judgement import Judgement
+from assay.judge.legality import without_faults
 from assay.judge.policy import Policy
 from assay.judge.prepare import Prepared, prepare
 from assay.judge.speedway import Speedway, calibration_path
@@ -97,7 +98,10 @@ class Judge:
     def prepare(self, problem: Problem) -> Prepared:
         """Calibrate a problem, once; raises FlawedProblem where no verdict would mean anything."""
         if problem.digest not in self._prepared:
-            self._prepared[problem.digest] = prepare(problem, self.policy, self.device)
+            prepared = prepare(problem, self.policy, self.device)
+            if self.device.type == "cuda":
+                prepared = without_faults(self._shop, problem, prepared)
+            self._prepared[problem.digest] = prepared
         prepared = self._prepared[problem.digest]
         if prepared.record.flaws and not self.policy.allow_flawed:
             reasons = "; ".join(prepared.record.flaws)
@@ -112,10 +116,9 @@ class Judge:
         timing = self.policy.speed and not (
             self.device.type == "cpu" and candidate.language in ("triton", "gluon")
         )
-        # Those of the next verdict as well: they start while this one checks, not while it times. On a CPU
-        # they start in no time, and would take its cores from the check.
         needed = 1 + self.policy.processes_timed if timing and self.device.type == "cuda" else 1
-        self._shop.pool.warm(2 * needed)
+        if self._shop.pool.spares < needed:
+            self._shop.pool.warm(2 * needed)
         if timing and problem.digest not in self._speedways:
             self._shop.trusted.warm(1)
         seconds: dict[str, float] = {}
@@ -126,7 +129,9 @@ class Judge:
             with timed(seconds, "baselines"):
                 speedway = self._speedway(problem, prepared)
                 speedway.open()
-        run = Judgement(self._shop, prepared, problem, candidate, seconds)
+        # Those of the next verdict start while this one checks, not while it builds or times. On a CPU they
+        # start in no time, and would take its cores from the check.
+        run = Judgement(self._shop, prepared, problem, candidate, seconds, spares=2 * needed)
         return decide(run.collect(speedway))
 
     def bench(self, problem: Problem) -> Ladder:
@@ -153,9 +158,11 @@ class Judge:
             self._shop.built(candidate)
 
     def peak_bytes(self) -> int:
-        """Most device memory this process has held: its own tensors and what it shares with children."""
-        own = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
-        return own + self._shop.peaks[0]
+        """Most device memory this process has held at once since this was last asked: its own tensors and
+        what it shares with children."""
+        self._shop.note_peak(0)
+        peak, self._shop.peaks[0] = self._shop.peaks[0], 0
+        return peak
 
     def _speedway(self, problem: Problem, prepared: Prepared) -> Speedway:
         """The baselines of a problem; those of the problem not asked for the longest are let go."""

@@ -50,8 +50,12 @@ class Judgement:
         problem: Problem,
         candidate: Candidate,
         seconds: dict[str, float],
+        *,
+        spares: int = 0,
     ) -> None:
+        """`spares` is how many processes are to be there for later, started once this one is built."""
         self._shop = shop
+        self._spares = spares
         self._policy = shop.policy
         self._prepared = prepared
         self._problem = problem
@@ -75,6 +79,7 @@ class Judgement:
             self._limit_s = self._policy.build_timeout_s
             with timed(self._seconds, "build"):
                 built = self._shop.built(self._candidate)
+            self._shop.pool.warm(self._spares)
             self._in_child(built)
             if self._policy.deep and self._is_clean():
                 with timed(self._seconds, "deep"):

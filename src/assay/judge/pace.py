@@ -32,7 +32,8 @@ class Plan:
     @staticmethod
     def for_size(size_bytes: int, opponent_us: float) -> Plan:
         if size_bytes > LARGE_BYTES:
-            return Plan(blocks=1, idle=1, warm=1, alone=1, audits=0.3, decoys=0)
+            # No cache holds a part of it worth the name: there is no warm time.
+            return Plan(blocks=1, idle=1, warm=0, alone=1, audits=0.2, decoys=0)
         if opponent_us > LONG_US:
             return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, decoys=0.4)
         if size_bytes > MIDDLE_BYTES:

@@ -245,16 +245,16 @@ class Race:
         calls = self._course.burst_calls(max(self._opponent_us, cover_us))
         if calls < LEAST_BURST_CALLS or self._opponent_us > LONG_US:
             return
-        for counts in (False, *[True] * BURSTS):  # the first makes room
+        for counts in (False, *[True] * BURSTS):  # the first time everything takes longer
             _freeze(own, opponent)
-            self._course.deal_burst(calls)
+            self._course.deal_burst(calls if counts else LEAST_BURST_CALLS)
             bursts: dict[bool, Burst] = {}
             for is_own in SYSTEM.sample((True, False), 2):
                 if is_own:
-                    bursts[True] = self._course.ask_burst(own, calls * cover_us)
+                    bursts[True] = self._course.ask_burst(own, cover_us)
                 else:
                     _freeze(own)
-                    bursts[False] = self._course.ask_burst(opponent, calls * cover_us)
+                    bursts[False] = self._course.ask_burst(opponent, cover_us)
             self._refuse_company(own)
             for k, (answer, other) in enumerate(
                 zip(bursts[True].answers, bursts[False].answers, strict=True)

@@ -87,6 +87,7 @@ class Speedway:
         start = time.monotonic()
         self._check_idle()
         self._ceilings = load_ceilings(self._shop.device, self._shop.cache / "ceilings")
+        self._shop.note_peak(0)
         self._work = self._count()
         if not self._recall():
             caches = self._kept_caches()
@@ -94,6 +95,7 @@ class Speedway:
             try:
                 self._rungs, self._stable = climb(self._shop, course, self._problem, caches)
             finally:
+                self._shop.note_peak(course.desk.size_bytes())
                 course.close()
             self._keep_caches(caches)
             self._seconds = round(time.monotonic() - start, 3)

@@ -34,10 +34,15 @@ class Workshop:
     watch: Watch
     cache: Path
     peaks: list[int] = field(default_factory=lambda: [0])
-    """Most bytes of shared memory seen at once."""
+    """Most bytes held on the device at once, shared ones included."""
 
     def note_peak(self, shared_bytes: int) -> None:
-        self.peaks[0] = max(self.peaks[0], shared_bytes)
+        """Before so much shared memory is let go: what was held beside it counts with it, and no later."""
+        own = 0
+        if self.device.type == "cuda":
+            own = torch.cuda.max_memory_reserved(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+        self.peaks[0] = max(self.peaks[0], own + shared_bytes)
 
     def built(self, candidate: Candidate) -> bytes:
         """The compiled artefact of a bare source, from the cache or from a confined compiler."""

@@ -8,6 +8,7 @@ container of the standard library or a JSON scalar.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -53,11 +54,16 @@ def digest(*parts: str | bytes) -> str:
     return h.hexdigest()
 
 
+@functools.cache
+def _hints_of(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def from_plain(cls: type[T], plain: Any, path: str = "record") -> T:
     """Decode one dataclass; raises UserError that names the offending path."""
     if not isinstance(plain, Mapping):
         raise UserError(f"{path}: expected an object, got {type(plain).__name__}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints_of(cls)
     known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     status = getattr(cls, "status", None)
     given = dict(plain)

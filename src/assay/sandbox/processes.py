@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import secrets
 import signal
 import subprocess
@@ -33,6 +34,11 @@ _UID_LOW_FIRST = 32_768
 _UID_LOW_LAST = 61_183
 _UID_FLOOR = 1000
 _TRIES = 1000
+# Hundreds of these are read at a time. Names cannot forge a line: newlines in them are escaped.
+_STATUS = re.compile(
+    rb"^State:\t(\S).*?^PPid:\t(\d+)$.*?^Uid:\t([\d\t]+)$(?:.*?^VmRSS:\s*(\d+) kB$)?.*?^Threads:\t(\d+)$",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +192,17 @@ def _read(pid: int) -> _Process | None:
             text = status.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
+    found = _STATUS.search(text)
+    if found is None:
+        raise JudgeFault(f"/proc/{pid}/status is not as it should be")
+    state, parent, uids, resident_kib, threads = found.groups()
     return _Process(
-        parent=int(fields[b"PPid"]),
-        uids=frozenset(int(uid) for uid in fields[b"Uid"].split()),
-        alive=fields[b"State"].split()[0] not in (b"Z", b"X"),
-        stopped=fields[b"State"].split()[0] == b"T",
-        threads=int(fields[b"Threads"]),
-        resident_bytes=int(fields[b"VmRSS"].split()[0]) * 1024 if b"VmRSS" in fields else 0,
+        parent=int(parent),
+        uids=frozenset(int(uid) for uid in uids.split()),
+        alive=state not in (b"Z", b"X"),
+        stopped=state == b"T",
+        threads=int(threads),
+        resident_bytes=int(resident_kib or 0) * 1024,
     )
 
 

@@ -151,11 +151,11 @@ def _memory_ceilings(device: torch.device) -> tuple[float, float, float, float]:
 
 
 def _buffer_bytes(device: torch.device) -> int:
-    """A power of two: 1 GiB on a GPU that has room for two of them, 256 MiB on a CPU."""
+    """Many times any cache, and little beside the problems that are judged: there are two of them."""
     if device.type != "cuda":
         return 1 << 28
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return min(1 << 30, 1 << max(20, int(free_bytes // 4).bit_length() - 1))
+    return min(3 << 27, 1 << max(20, int(free_bytes // 4).bit_length() - 1))
 
 
 def _reads(source: torch.Tensor) -> list[Call]:

@@ -145,6 +145,8 @@ class Session:
         self._views: dict[Placement, torch.Tensor] = {}
         self._watched = tripwires.snapshot()
         self._stopwatch: Stopwatch | None = None
+        self._running: Stopwatch | None = None
+        """The same, if it timed the last call."""
         self._graphed: dict[str, GraphedCall] = {}
         self._muted: Launches | None = None
         self.source = ""
@@ -203,7 +205,7 @@ class Session:
         moved = head.get("elsewhere")
         place = elsewhere(inputs, self._device) if moved else contextlib.nullcontext(inputs)
         # Resetting the cache waits for the device, and with it for inputs that are to be late.
-        stopwatch = None if moved else self._stopwatch
+        self._running = stopwatch = None if moved else self._stopwatch
         with _GRAD_MODES[head["grad"]](), place as inputs:
             work = self._work(inputs, head)
             if stopwatch is not None:
@@ -223,7 +225,7 @@ class Session:
 
     def do_sample(self, _message: protocol.Message) -> dict[str, Any]:
         """The last call's times; asked for apart, so that the answer itself goes out at once."""
-        return {"ok": True, "sample": self._stopwatch.read() if self._stopwatch is not None else None}
+        return {"ok": True, "sample": self._running.read() if self._running is not None else None}
 
     def do_burst(self, message: protocol.Message) -> dict[str, Any]:
         """Many calls, each on its own input into its own part of the mailbox, and one answer for all."""
@@ -305,7 +307,7 @@ class Session:
         """Forget kept outputs; with `trim` give back idle memory, with `all` the shared memory as well."""
         self._held.clear()
         if message.head.get("all"):
-            self._stopwatch = None
+            self._stopwatch = self._running = None
             self._graphed.clear()
             self._views.clear()
             for arena in self._arenas.values():

@@ -25,7 +25,8 @@ from assay.worker import protocol
 from assay.worker.messages import printable
 
 TICK_S = 0.05
-WATCH_EVERY_S = 0.25
+WATCH_EVERY_S, WATCH_WAITING_EVERY_S = 1.0, 0.25
+"""Looking goes through all processes of the machine; who does not answer is looked at more often."""
 OUTPUT_TAIL_BYTES = 16 << 10
 TAKEN_BACK_S = 10.0
 _PROCESS_CLOCK = 2
@@ -142,12 +143,12 @@ class Child:
             if time.monotonic() > deadline:
                 raise self._too_slow(op, timeout_s)
             if not ready:
-                self.watch()
+                self.watch(WATCH_WAITING_EVERY_S)
 
-    def watch(self) -> None:
+    def watch(self, every_s: float = WATCH_EVERY_S) -> None:
         """Look at what it uses, if it is time to."""
         now = time.monotonic()
-        if now - self._watched_at > WATCH_EVERY_S:
+        if now - self._watched_at > every_s:
             self._watched_at = now
             self._watch()
 

@@ -74,8 +74,8 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
 def _warm_triton() -> None:
     """What Triton does once per process and is the same for everyone.
 
-    Its driver's helper library is built and loaded, its own files are hashed: half a second, and CUDA stays
-    untouched.
+    Its driver's helper library is built and loaded, its own files are hashed, its compiler has run: a second,
+    and CUDA stays untouched.
     """
     triton = sys.modules.get("triton")
     if (
@@ -91,6 +91,9 @@ def _warm_triton() -> None:
     # Building the helper library needs a compiler; without one candidates are told themselves.
     with contextlib.suppress(RuntimeError, OSError, subprocess.CalledProcessError):
         _ = driver.utils
+    # Other versions may be called in another way: then the first compilation takes longer, no more.
+    with contextlib.suppress(ImportError, TypeError, OSError, subprocess.CalledProcessError):
+        importlib.import_module("assay.worker.first_compile").compile_once()
 
 
 def _fork_child(judge: socket.socket, plan: Plan, message: protocol.Message) -> dict[str, int]:
