@@ -10,7 +10,7 @@ import pytest
 import torch
 from in_process import CPU, NO_COVER, Answering, Entry, Forging, InProcessChild, Specified, prepared_case
 
-from assay.judge import Policy, decide
+from assay.judge import Policy, decide, judgement
 from assay.judge.decide import Evidence
 from assay.judge.judgement import Judgement
 from assay.judge.prepare import Prepared, PreparedCase
@@ -78,8 +78,8 @@ class Way:
         record = ProblemRecord("p", "native", "p.py", "d", (), "float64")
         speedway: Any = SimpleNamespace(race=self._race)
         self.races = 0
-        judgement = Judgement(shop, Prepared(record, Precision(), cases, ()), problem, CANDIDATE, {})
-        self.evidence: Evidence = judgement.collect(speedway)
+        one = Judgement(shop, Prepared(record, Precision(), cases, ()), problem, CANDIDATE, {})
+        self.evidence: Evidence = one.collect(speedway)
         self.status = decide(self.evidence).status
         self.outcomes = [case.outcome for case in self.evidence.cases]
         self.codes = {finding.code for finding in self.evidence.findings}
@@ -102,6 +102,18 @@ def right(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
 def test_what_is_right_on_every_case_is_raced(tmp_path: Path, cases: tuple[PreparedCase, ...]) -> None:
     way = Way(tmp_path, right, cases)
     assert (way.status, way.outcomes, way.races) == ("passed", ["passed"] * 3, 1)
+
+
+def test_large_cases_get_fewer_calls_where_timed_ones_follow(
+    tmp_path: Path, cases: tuple[PreparedCase, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Policy()
+    way = Way(tmp_path, right, cases)
+    usual = [policy.nominal_calls, policy.other_calls, policy.other_calls]
+    assert [case.calls for case in way.evidence.cases] == usual
+    monkeypatch.setattr(judgement, "MIDDLE_BYTES", 1)
+    way = Way(tmp_path, right, cases)
+    assert [case.calls for case in way.evidence.cases] == [policy.nominal_calls, 1, 1]
 
 
 def test_only_what_is_clean_is_raced(tmp_path: Path, cases: tuple[PreparedCase, ...]) -> None:

@@ -276,10 +276,11 @@ def test_writing_into_inputs_in_a_race_ends_it(race: Races) -> None:
     assert wrong_code(made) == "rejected input_modified"
 
 
-def test_what_the_child_replaced_is_a_finding(race: Races) -> None:
+def test_what_the_child_replaced_is_a_finding_and_ends_the_race(race: Races) -> None:
     made = race()
     made.own._forging = lambda op, reply: {**reply, "patched": ["time.time"]} if op == "facts" else reply
-    assert "patched_names" in codes(made.run().findings)
+    evidence = made.run()
+    assert "patched_names" in codes(evidence.findings) and len(evidence.runs) == 1
 
 
 def test_other_contents_come_among_the_timed_ones(race: Races, tmp_path: Path) -> None:

@@ -89,14 +89,14 @@ _RACE = (
         RACE,
         "if any(finding.fatal for finding in self.evidence.findings):",
         "if all(not finding.fatal for finding in self.evidence.findings) and index < 0:",
-        (f"{RACED}::test_writing_into_inputs_in_a_race_ends_it",),
+        (f"{RACED}::test_what_the_child_replaced_is_a_finding_and_ends_the_race",),
     ),
     Mutant(
         "replaced-names-not-asked-for",
         RACE,
         '        self.evidence.findings += patched_finding(facts.get("patched"))\n',
         "",
-        (f"{RACED}::test_what_the_child_replaced_is_a_finding",),
+        (f"{RACED}::test_what_the_child_replaced_is_a_finding_and_ends_the_race",),
         "A7",
     ),
     Mutant(
@@ -146,6 +146,21 @@ _RACE = (
         "if child.ran_frozen_s > 1e3 * RAN_FROZEN_S",
         (f"{RACED}::test_running_while_frozen_is_fatal",),
         "B14",
+    ),
+    Mutant(
+        "stopping-takes-no-time",
+        RACE,
+        "excused_s = RAN_EACH_FREEZE_S * child.freezes + ",
+        "excused_s = ",
+        (f"{RACED}::test_the_moment_that_stopping_takes_is_no_sin",),
+    ),
+    Mutant(
+        "the-opponent-always-finds-warm-inputs",
+        RACE,
+        "own_first=k % 2 == 0",
+        "own_first=k >= 0",
+        (f"{RACED}::test_whoever_comes_second_finds_warm_inputs_so_both_do",),
+        "A2",
     ),
     Mutant(
         "inputs-shown-before-they-are-asked-for",

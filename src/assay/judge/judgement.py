@@ -37,6 +37,7 @@ from assay.worker import Child
 
 ENOUGH_WRONG_CASES = 3
 LARGE_CALLS = 2
+MIDDLE_BYTES = 1 << 27
 MODEST_BYTES = 8 << 30
 
 
@@ -242,11 +243,7 @@ class Judgement:
         self._findings += patched_finding(facts.get("patched")) + l2_finding(facts.get("persisting_l2_bytes"))
 
     def _run_case(self, runner: CaseRunner, case: PreparedCase) -> None:
-        calls = self._policy.nominal_calls if case.nominal else self._policy.other_calls
-        room = capacity_bytes(case.calibration.shapes, case.calibration.dtypes)
-        if room > self._policy.large_bytes:
-            # Timed calls are checked calls too, and there are several of those.
-            calls = min(calls, LARGE_CALLS if case.nominal and not self._policy.speed else 1)
+        calls = self._calls(case)
         try:
             evidence = runner.run(case, calls)
         except CandidateFailure as failure:
@@ -256,6 +253,16 @@ class Judgement:
         self._findings += [f for f in dict.fromkeys(evidence.findings) if (f.code, f.message) not in said]
         if evidence.state != "none" and self._state != "by seed":
             self._state = evidence.state
+
+    def _calls(self, case: PreparedCase) -> int:
+        """Timed calls are checked calls too, and there are several of those: here large ones get fewer."""
+        policy = self._policy
+        room = capacity_bytes(case.calibration.shapes, case.calibration.dtypes)
+        if case.nominal:
+            few = 1 if policy.speed else LARGE_CALLS
+            return min(few, policy.nominal_calls) if room > policy.large_bytes else policy.nominal_calls
+        large = MIDDLE_BYTES if policy.speed else policy.large_bytes
+        return 1 if room > large else policy.other_calls
 
     def _accepts_nominal_contents(self, case: PreparedCase, calls: int) -> bool:
         """Whether only the values were refused: then it is no matter of size or layout."""
