@@ -172,15 +172,15 @@ _CONTENTS = (
     Mutant(
         "fingerprint-blind-to-the-last-bytes",
         FINGERPRINT,
-        "return int(total + (tail * self._keys[: tail.numel()]).sum() * (self._tail_key + 2))",
-        "return int(total + tail.numel())",
+        "if tail := flat_bytes.numel() - words.numel() * 8:",
+        "if (tail := flat_bytes.numel() - words.numel() * 8) > 8:",
         (f"{PRINTS}::test_every_single_bit_counts_in_small_memory",),
     ),
     Mutant(
         "fingerprint-blind-after-whole-rows",
         FINGERPRINT,
-        "total = total + (rest * self._keys[: rest.numel()]).sum() * self._tail_key",
-        "total = total + rest[:1].sum() * self._tail_key",
+        "sums.append((words[whole:] * self._keys[:rest]).sum() * self._tail_key)",
+        "sums.append(words[whole : whole + 1].sum() * self._tail_key)",
         (f"{PRINTS}::test_every_single_bit_counts_in_small_memory",),
     ),
     Mutant(
@@ -193,15 +193,15 @@ _CONTENTS = (
     Mutant(
         "fingerprint-without-places",
         FINGERPRINT,
-        "(rest * self._keys[: rest.numel()]).sum()",
-        "(rest * self._keys[0]).sum()",
+        "(words[whole:] * self._keys[:rest]).sum()",
+        "(words[whole:] * self._keys[0]).sum()",
         (f"{PRINTS}::test_moved_and_swapped_contents_show",),
     ),
     Mutant(
         "fingerprint-rows-interchangeable",
         FINGERPRINT,
-        "(sums * self._row_keys[start : start + sums.numel()]).sum()",
-        "sums.sum()",
+        "(each * self._row_keys[start : start + each.numel()]).sum()",
+        "each.sum()",
         (f"{PRINTS}::test_exchanged_rows_show",),
     ),
     Mutant(

@@ -59,7 +59,7 @@ def _show(console: Console, found: SelfTest) -> None:
     console.print(f"a kernel of {found.spin_us:.0f} us: measured {found.spin_measured_us:.1f} us")
     if found.do_bench_ratio is not None:
         console.print(f"our time of a copy over triton.testing.do_bench's: {found.do_bench_ratio:.3f}")
-    console.print(f"cuda-bench: {found.cuda_bench}")
+    console.print(f"the same over cuda-bench's: {found.cuda_bench}")
 
 
 def histogram(ratios: tuple[float, ...]) -> list[str]:

@@ -26,14 +26,16 @@ class Fingerprinter:
 
     def of(self, flat_bytes: torch.Tensor) -> int:
         """The fingerprint of a flat uint8 tensor."""
-        total = flat_bytes.new_zeros((), dtype=torch.int64)
         words = flat_bytes[: flat_bytes.numel() // 8 * 8].view(torch.int64)
         whole = words.numel() // _ROW_WORDS * _ROW_WORDS
         rows = words[:whole].view(-1, _ROW_WORDS)
+        sums: list[torch.Tensor] = []
         for start in range(0, rows.shape[0], _ROWS):
-            sums = (rows[start : start + _ROWS] * self._keys).sum(-1)
-            total = total + (sums * self._row_keys[start : start + sums.numel()]).sum()
-        rest = words[whole:]
-        total = total + (rest * self._keys[: rest.numel()]).sum() * self._tail_key
-        tail = flat_bytes[words.numel() * 8 :].to(torch.int64) + 1
-        return int(total + (tail * self._keys[: tail.numel()]).sum() * (self._tail_key + 2))
+            each = (rows[start : start + _ROWS] * self._keys).sum(-1)
+            sums.append((each * self._row_keys[start : start + each.numel()]).sum())
+        if rest := words.numel() - whole:
+            sums.append((words[whole:] * self._keys[:rest]).sum() * self._tail_key)
+        if tail := flat_bytes.numel() - words.numel() * 8:
+            ends = flat_bytes[-tail:].to(torch.int64) + 1
+            sums.append((ends * self._keys[:tail]).sum() * (self._tail_key + 2))
+        return int(torch.stack(sums).sum()) if sums else 0

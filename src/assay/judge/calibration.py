@@ -9,7 +9,6 @@ Not covered: other kernels than these. A kernel that touches memory in another p
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from assay.candidates import Candidate, candidate_from_source
+from assay.judge import cuda_bench
 from assay.judge.course import Course
 from assay.judge.environment import read_environment
 from assay.judge.policy import Policy
@@ -188,6 +188,10 @@ class _Bench:
     def spin_us(self) -> float:
         return self.device_us(Opponent("spin", self.kernels.spinner(), "", {}, {}))
 
+    def copy_us(self) -> float:
+        """Of torch's own copy."""
+        return self.device_us(make_opponent(self._problem, "eager"))
+
     def do_bench_ratio(self) -> float | None:
         """Our time of a copy over that of triton.testing.do_bench."""
         if self.shop.device.type != "cuda":
@@ -196,7 +200,14 @@ class _Bench:
 
         x = torch.randn(self.kernels.elements, device=self.shop.device)
         theirs_ms: Any = do_bench(x.clone, return_mode="median")
-        return self.device_us(make_opponent(self._problem, "eager")) / (float(theirs_ms) * 1e3)
+        return self.copy_us() / (float(theirs_ms) * 1e3)
+
+    def cuda_bench(self) -> str:
+        """The same over cuda-bench's, or why it cannot be said."""
+        if self.shop.device.type != "cuda":
+            return cuda_bench.NOT_INSTALLED
+        theirs_us = cuda_bench.copy_us(self.kernels.elements)
+        return theirs_us if isinstance(theirs_us, str) else f"{self.copy_us() / theirs_us:.3f}"
 
 
 def _measure(bench: _Bench, comparisons: int, on_progress: Callable[[str], None], start: float) -> SelfTest:
@@ -223,16 +234,7 @@ def _measure(bench: _Bench, comparisons: int, on_progress: Callable[[str], None]
         spin_us=SPIN_US,
         spin_measured_us=bench.spin_us(),
         do_bench_ratio=bench.do_bench_ratio(),
-        cuda_bench=_cuda_bench(bench),
+        cuda_bench=bench.cuda_bench(),
         environment=read_environment(bench.shop.device),
         seconds=round(time.monotonic() - start, 1),
     )
-
-
-def _cuda_bench(bench: _Bench) -> str:
-    """Our time of a copy over cuda-bench's, where that is installed."""
-    if bench.shop.device.type != "cuda" or importlib.util.find_spec("cuda") is None:
-        return "not installed"
-    if importlib.util.find_spec("cuda.bench") is None:
-        return "not installed"
-    return "installed; no comparison is made yet"

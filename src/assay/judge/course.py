@@ -61,7 +61,7 @@ class Course:
     def deal(self, *, moved: bool = True) -> None:
         """A fresh input on the desk."""
         self.inputs = self.run.instance.make_inputs(secrets.randbits(62), self._shop.device)
-        self.desk.clear_mailbox(self.room_bytes)
+        self.desk.need_mailbox(self.room_bytes)
         self._lay(moved=moved)
 
     def deal_other(self) -> bool:
@@ -70,7 +70,7 @@ class Course:
             return False
         instance = secrets.choice(self._others)
         self.inputs = instance.make_inputs(secrets.randbits(62), self._shop.device)
-        self.desk.clear_mailbox(self.room_bytes)
+        self.desk.need_mailbox(self.room_bytes)
         self._lay(moved=True)
         return True
 
@@ -89,7 +89,7 @@ class Course:
         """So many fresh inputs on the desk, side by side."""
         instance, device = self.run.instance, self._shop.device
         self._burst = [instance.make_inputs(secrets.randbits(62), device) for _ in range(calls)]
-        self.desk.clear_mailbox(calls * self.room_bytes)  # it may grow: both contestants have to see that
+        self.desk.need_mailbox(calls * self.room_bytes)
         self._lay_burst()
 
     def _lay_burst(self) -> None:

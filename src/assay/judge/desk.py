@@ -91,6 +91,10 @@ class Desk:
         laid = self._arenas["in"].bytes[self._laid]
         return self._fingerprinter.of(self._on_device(laid)) == self._fingerprint
 
+    def need_mailbox(self, capacity_bytes: int) -> None:
+        """Room for answers, which everybody who is asked next has to see."""
+        self._arena("out", capacity_bytes)
+
     def clear_mailbox(self, capacity_bytes: int) -> None:
         """Fill the mailbox with noise of this call alone: nothing stale can be taken for an answer."""
         arena = self._arena("out", capacity_bytes)

@@ -189,7 +189,7 @@ class SelfTest:
     do_bench_ratio: float | None
     """Our time of one kernel over triton.testing.do_bench's; None on a CPU."""
     cuda_bench: str
-    """The same by cuda-bench, or why not."""
+    """The same over cuda-bench's, or why it cannot be said."""
     environment: Environment
     seconds: float
     schema: int = field(default=1)
