@@ -386,6 +386,14 @@ _SCORE = (
         "A2",
     ),
     Mutant(
+        "less-than-nothing-believed",
+        SCORE,
+        "if check.judge_us + check.error_us < 0:",
+        "if check.judge_us + check.error_us < -1e9:",
+        (f"{SCORED}::test_calls_that_take_less_than_nothing_are_held_against_who_gains",),
+        "A2",
+    ),
+    Mutant(
         "bursts-not-looked-at",
         SCORE,
         '        (check_bursts(heat.runs, reported_us, _warm_us(heat)), "many calls at once take"),\n',

@@ -389,6 +389,19 @@ def test_many_calls_at_once_that_take_longer_are_a_reason() -> None:
     assert score(heat_of(runs))[1] == []
 
 
+@pytest.mark.parametrize(("candidate_us", "fatal"), [(50, True), (100, False)])
+def test_calls_that_take_less_than_nothing_are_held_against_who_gains(
+    candidate_us: float, fatal: bool
+) -> None:
+    """A burst without its cover is shorter than the opponent's by more than the opponent's own time."""
+    runs = raced_at(1700.0, Truth(candidate_us=candidate_us))
+    for run in runs:
+        run.bursts = [BurstPair(200.0, 500.0, 10.0, 400.0), BurstPair(201.0, 503.0, 10.0, 400.0)]
+    _, doubts = score(heat_of(runs))
+    assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", fatal)]
+    assert "less than nothing" in doubts[0].message
+
+
 def test_the_opponent_alone_decides_who_is_faster() -> None:
     """Beside the candidate the opponent took longer than alone, but not by enough to void the race."""
     runs = draw_race(Truth(candidate_us=100, opponent_us=100, beside=1.1, noise_sd=0.001), 1)

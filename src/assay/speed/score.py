@@ -194,6 +194,12 @@ def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
     clocks, gains = speed.clocks, _gains(speed, heat)
     doubts = []
     for check, what in [(clocks, "timed calls take"), *_other_clocks(heat, clocks.device_us)]:
+        if check.judge_us + check.error_us < 0:
+            text = (
+                f"by the judge's clock {what} less than nothing, {check.judge_us:.1f} us (within "
+                f"{check.error_us:.1f}): something around them was left out"
+            )
+            doubts.append(Finding("clocks_disagree", text, outcome(speed.ratio, heat.margin) == FASTER))
         if not check.agrees:
             text = (
                 f"it tells a device time of {check.device_us:.1f} us; what {what} by the judge's clock "
