@@ -135,9 +135,10 @@ def test_on_a_cpu_faster_has_to_be_so_by_the_judges_clock_too(mhz: float, word: 
 
 def test_on_a_cpu_an_exchange_may_not_be_too_short_either() -> None:
     """It leaves out the flush and tells half: each hides the other."""
-    truth = Truth(candidate_us=100, told=0.5)
-    _, doubts = score(heat_of(raced_at(0.0, truth, left_out_us=290.0)))
+    truth = Truth(candidate_us=160, told=0.5)
+    _, doubts = score(heat_of(raced_at(0.0, truth, left_out_us=150.0)))
     assert [(doubt.code, doubt.fatal) for doubt in doubts] == [("clocks_disagree", True)]
+    assert "something was left out" in doubts[0].message
     honest = Truth(candidate_us=50)
     assert score(heat_of(raced_at(0.0, honest)))[1] == []
 
