@@ -95,7 +95,9 @@ def test_a_check_ends_with_a_speed_verdict(timed: tuple[str, dict[str, Any]]) ->
     assert re.search(r"^  eager +[\d.]+ +[\d.]+ +[▏▎▍▌▋▊▉█]", text, re.MULTILINE)
     assert re.search(r"^absent +compile, .*not", text, re.MULTILINE)
     assert text.splitlines()[-1].startswith("record: ")
-    assert max(map(len, text.splitlines()[:-1])) <= WIDTH
+    # Notes stay whole, for whoever searches for them; a busy machine may leave one.
+    lines = [line for line in text.splitlines()[:-1] if not line.startswith("· ")]
+    assert max(map(len, lines)) <= WIDTH
 
 
 @pytest.mark.alone
