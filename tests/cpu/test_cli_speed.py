@@ -41,7 +41,7 @@ from assay.records import (
 from assay.records.decoding import decode_verdict
 from assay.speed.opponents import NAMES
 
-NOISE = {"opponent_disturbed", "clocks_disagree"}
+NOISE = {"opponent_disturbed", "clocks_disagree", "gain_not_confirmed"}
 TRIES = 4
 WIDTH = 80
 
