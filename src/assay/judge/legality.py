@@ -36,7 +36,7 @@ def without_faults(shop: Workshop, problem: Problem, prepared: Prepared) -> Prep
 
 def _survived(shop: Workshop, problem: Problem, prepared: Prepared, cases: Sequence[PreparedCase]) -> int:
     """How many of these cases one process of the specification gets through."""
-    child = shop.trusted.take()
+    child = shop.pool.take()  # eager code needs no compilers
     is_module = problem.entry == "ModelNew"
     runner = CaseRunner(child, shop.device, shop.policy, prepared.precision, is_module=is_module)
     try:
