@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -31,6 +32,6 @@ def test_a_record_without_times_says_so() -> None:
 
 
 def test_where_it_is_not_installed_that_is_the_answer() -> None:
-    if cuda_bench.importlib.util.find_spec("cuda") is not None:
+    if importlib.util.find_spec("cuda") is not None:
         pytest.skip("something of CUDA's is installed here")
     assert cuda_bench.copy_us(1024) == cuda_bench.NOT_INSTALLED

@@ -259,8 +259,8 @@ _DISTURBANCE = (
     Mutant(
         "flush-left-out-unseen",
         SCORE,
-        "    if _is_host(speed) and clocks.hurried:\n",
-        "    if not _is_host(speed) and clocks.hurried:\n",
+        "or (_is_host(speed) and check is clocks and check.hurried):",
+        "or (not _is_host(speed) and check is clocks and check.hurried):",
         (f"{SCORED}::test_on_a_cpu_an_exchange_may_not_be_too_short_either",),
         "A2",
     ),
@@ -388,8 +388,8 @@ _SCORE = (
     Mutant(
         "less-than-nothing-believed",
         SCORE,
-        "if check.judge_us + check.error_us < 0:",
-        "if check.judge_us + check.error_us < -1e9:",
+        "if check.judge_us + check.error_us < 0 or (",
+        "if check.judge_us + check.error_us < -1e9 or (",
         (f"{SCORED}::test_calls_that_take_less_than_nothing_are_held_against_who_gains",),
         "A2",
     ),

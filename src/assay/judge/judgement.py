@@ -15,6 +15,7 @@ from assay.judge.deep import Subject, inspect
 from assay.judge.desk import capacity_bytes
 from assay.judge.devices import is_scarce
 from assay.judge.environment import read_environment
+from assay.judge.pace import MIDDLE_BYTES
 from assay.judge.prepare import Prepared, PreparedCase, unseen
 from assay.judge.race import l2_finding, patched_finding
 from assay.judge.speedway import Speedway
@@ -37,7 +38,6 @@ from assay.worker import Child
 
 ENOUGH_WRONG_CASES = 3
 LARGE_CALLS = 2
-MIDDLE_BYTES = 1 << 27
 MODEST_BYTES = 8 << 30
 
 

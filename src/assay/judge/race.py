@@ -289,8 +289,9 @@ class Race:
     def _accept(self, answer: Answer) -> None:
         if answer.complaint:
             raise _wrong(answer.complaint)
-        for finding in answer.findings:
-            raise CandidateFailure("rejected", finding.code, finding.message)
+        if answer.findings:
+            first = answer.findings[0]
+            raise CandidateFailure("rejected", first.code, first.message)
 
     def _look(self, own: Answer, other: Answer, *, audit: bool) -> None:
         """Every answer against the opponent's, the drawn ones and suspicious ones against the oracle."""
