@@ -19,6 +19,8 @@ from assay.problems import load_problem
 from assay.records import FASTER, NO_DIFFERENCE, SLOWER, Passed, Speed, Verdict, from_plain, to_plain
 
 EAGER = Policy(rungs=("eager",), derive_hidden=False)
+NOISE = {"clocks_disagree", "opponent_disturbed"}
+TRIES = 4
 LINEAR = """
 import torch
 
@@ -128,6 +130,17 @@ def candidate(source: str) -> Candidate:
     return candidate_from_source(source, "candidate", ".py")
 
 
+def undisturbed(judge: Judge, path: Path, source: str) -> Verdict:
+    """A verdict that is no matter of noise: once more where the clocks alone spoke against it."""
+    for _ in range(TRIES):
+        verdict = judge.evaluate(load_problem(path), candidate(source))
+        if {
+            finding.code for finding in verdict.findings if finding.fatal
+        } - NOISE or verdict.status == "passed":
+            break
+    return verdict
+
+
 def speed_of(verdict: Verdict) -> Speed:
     assert isinstance(verdict, Passed), verdict
     assert verdict.speed is not None, verdict.speed_absent
@@ -216,10 +229,9 @@ def test_candidates_matched_by_seed_are_raced(judge: Judge, folder: Path) -> Non
 def test_what_writes_into_its_inputs_is_raced_on_fresh_ones(judge: Judge, folder: Path) -> None:
     """Both contestants double the input they were lent: the second must not get it doubled already."""
     source = "import torch\ndef forward(x):\n    x.mul_(2.0)\n    return torch.sigmoid(x)\n"
-    verdict = judge.evaluate(load_problem(folder / "in_place.py"), candidate(source))
-    assert speed_of(verdict).processes >= 3
     quiet = "import torch\ndef forward(x):\n    return torch.sigmoid(x * 2.0)\n"
-    assert speed_of(judge.evaluate(load_problem(folder / "in_place.py"), candidate(quiet))).processes >= 3
+    for each in (source, quiet):
+        assert speed_of(undisturbed(judge, folder / "in_place.py", each)).processes >= 3
 
 
 @pytest.mark.alone
