@@ -19,7 +19,7 @@ from assay.judge.course import Course
 from assay.judge.pace import Plan
 from assay.judge.preparation import ROUNDS
 from assay.judge.prepare import FULL_SIZE
-from assay.judge.race import BURSTS, EARLY_OUT_RATIO
+from assay.judge.race import EARLY_OUT_RATIO
 from assay.problems import Case, Precision
 from assay.records import CandidateFailure, JudgeFault
 
@@ -74,7 +74,7 @@ def test_an_honest_race_has_all_its_samples(race: Races) -> None:
     evidence = made.run()
     assert evidence.findings == [] and len(evidence.runs) >= 3
     for k, run in enumerate(evidence.runs):
-        assert len(run.blocks) == PLAN.blocks and len(run.bursts) == BURSTS
+        assert len(run.blocks) == PLAN.blocks and len(run.bursts) == PLAN.bursts
         assert len(run.alone_us) == PLAN.alone * (2 if k == 0 else 1)
         assert len(run.idle) >= PLAN.idle and len(run.warm) == PLAN.warm
     opponents = [head["timing"] for head in made.opponent.heads("call")]

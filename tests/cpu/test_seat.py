@@ -89,7 +89,7 @@ def test_the_judge_times_the_whole_exchange_by_its_own_clock(desk: Desk, tmp_pat
 def test_every_answer_of_a_burst_is_read_from_its_own_place(desk: Desk, tmp_path: Path) -> None:
     seated = Seated(desk, tmp_path, lambda call, inputs, module: inputs[0] * 2)
     dealt = [inputs_of(seed) for seed in range(5)]
-    burst = seated.seat.burst(seated.run, seated.calls(dealt), 0)
+    burst = seated.seat.burst(seated.run, seated.calls(dealt))
     assert [answer.complaint for answer in burst.answers] == [""] * 5
     for answer, inputs in zip(burst.answers, dealt, strict=True):
         assert torch.equal(answer.got[0], inputs[0] * 2)
@@ -103,7 +103,7 @@ def test_writing_into_the_inputs_of_a_burst_is_noticed(desk: Desk, tmp_path: Pat
         return doubled
 
     seated = Seated(desk, tmp_path, writing)
-    burst = seated.seat.burst(seated.run, seated.calls([inputs_of(seed) for seed in range(5)]), 0)
+    burst = seated.seat.burst(seated.run, seated.calls([inputs_of(seed) for seed in range(5)]))
     assert [f.code for answer in burst.answers for f in answer.findings] == ["input_modified"]
 
 

@@ -336,6 +336,19 @@ def test_booleans_and_integers_are_exact() -> None:
     assert not judged(lambda x: (x // 3, x > 7), [x], [(x + 1) // 3, x > 7]).ok
 
 
+def test_what_is_left_of_large_terms_may_be_as_wrong_as_they_are() -> None:
+    """Rows of other scales have small elements by the thousand; among them such remains are rare."""
+    scale = torch.exp2(torch.linspace(0, 24, 256, dtype=torch.float64))[:, None]
+    for seed in range(4):
+        exact, first_error, second_error = (
+            normal(256, 1024, seed=seed + k).double() * scale for k in range(3)
+        )
+        tolerance = FloatTolerance(exact, torch.float32, 0, 1.0)
+        tolerance.learn(exact + 1e-6 * first_error)
+        assert tolerance.compare(exact + 1e-6 * second_error, 1.0).ok
+        assert not tolerance.compare(exact + 2e-5 * second_error, 1.0).ok
+
+
 def test_large_elements_lend_no_tolerance_to_small_ones() -> None:
     """Scores of about 8 stand beside a mask of -1e9: leaving out the product must show."""
 

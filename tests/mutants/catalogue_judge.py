@@ -253,8 +253,8 @@ _DESK = (
     Mutant(
         "one-answer-read-for-the-whole-burst",
         SEAT,
-        "taken[k * room : (k + 1) * room]",
-        "taken[:room]",
+        "taken.chunk(calls), strict=True)",
+        "taken.chunk(calls)[:1] * calls, strict=True)",
         (f"{SEATED}::test_every_answer_of_a_burst_is_read_from_its_own_place",),
         "B7",
     ),

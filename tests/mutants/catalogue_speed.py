@@ -205,12 +205,28 @@ _CLOCKS = (
         "A13",
     ),
     Mutant(
-        "everyone-excused-as-blocking",
+        "blocking-calls-need-no-proof",
         CLOCKS,
-        "if _usual(own, _launch) > BLOCKING_SHARE * cover_us and",
-        "if cover_us >= 0 and",
-        (f"{TWO_CLOCKS}::test_a_call_that_waits_for_the_device_cannot_hide_its_launches_in_a_burst",),
+        "    if idle and (on_host or not raced):\n",
+        "    if idle and on_host:\n",
+        (f"{TWO_CLOCKS}::test_who_has_no_bursts_has_to_be_faster_in_idle_calls",),
         "B13",
+    ),
+    Mutant(
+        "short-bursts-count-like-long-ones",
+        CLOCKS,
+        "full = [[pair for pair in run.bursts if pair.calls == _burst_calls([run])] for run in raced]",
+        "full = [run.bursts for run in raced]",
+        (f"{TWO_CLOCKS}::test_the_longest_bursts_count",),
+        "B13",
+    ),
+    Mutant(
+        "every-call-pays-for-the-turn",
+        CLOCKS,
+        "error += LEAST_GATED_US + GATE_US / _burst_calls(raced) +",
+        "error += LEAST_GATED_US + GATE_US +",
+        (f"{TWO_CLOCKS}::test_many_calls_share_what_their_turn_costs",),
+        "A13",
     ),
 )
 
@@ -313,8 +329,8 @@ _DISTURBANCE = (
     Mutant(
         "idle-calls-tell-nothing-of-gain",
         CLOCKS,
-        "    if on_host and idle:\n",
-        "    if not on_host and idle:\n",
+        "    if idle and (on_host or not raced):\n",
+        "    if idle and not raced:\n",
         (f"{SCORED}::test_who_is_faster_on_a_cpu_is_so_when_idle_too",),
         "A2",
     ),

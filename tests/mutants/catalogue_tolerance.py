@@ -174,10 +174,18 @@ _TOLERANCE = (
     ),
     Mutant(
         "one-size-for-all-elements",
-        "correctness/magnitudes.py",
-        "self.uniform = self._top == 0.0 or",
-        "self.uniform = True or",
+        "correctness/tolerance.py",
+        "self._uniform &= alike(",
+        "self._uniform |= alike(",
         (LARGE_AND_SMALL,),
+        "F13",
+    ),
+    Mutant(
+        "sizes-against-the-largest-of-all",
+        "correctness/magnitudes.py",
+        "below = (sizes.log2() -",
+        "below = (sizes.amax().log2() -",
+        (f"{EDGES}::test_what_is_left_of_large_terms_may_be_as_wrong_as_they_are",),
         "F13",
     ),
 )

@@ -9,7 +9,7 @@ import pytest
 from synthetic_races import Truth, draw_race, pair, timed
 
 from assay.records.speed import ClockCheck
-from assay.speed.clocks import check_bursts, check_clocks, check_latency
+from assay.speed.clocks import check_bursts, check_clocks, check_latency, gain_limits
 from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 
 RACES = 40
@@ -116,16 +116,16 @@ def dawdling(seed: int) -> list[Block]:
     return blocks
 
 
-def bursts(candidate_us: float, *, jitter_us: float = 2.0, launch_us: float = 20.0) -> list[ProcessRun]:
+def bursts(candidate_us: float, *, jitter_us: float = 2.0, calls: int = 24) -> list[ProcessRun]:
     """Three processes whose single calls tell nothing, and two bursts each that do."""
     generator = random.Random(3)
     runs = []
     for _ in range(3):
-        sample = Timed(10.0, launch_us, 1980.0, 400.0, launch_us)
+        sample = Timed(10.0, 20.0, 1980.0, 400.0, 20.0)
         run = ProcessRun(blocks=[Block((sample, sample), (timed(100.0), timed(100.0)))])
         for _ in range(2):
             shaken = [200.0 + generator.uniform(0, jitter_us) for _ in range(2)]
-            run.bursts.append(BurstPair(candidate_us + shaken[0], 100.0 + shaken[1], 60.0, 150.0))
+            run.bursts.append(BurstPair(candidate_us + shaken[0], 100.0 + shaken[1], calls))
         runs.append(run)
     return runs
 
@@ -146,11 +146,30 @@ def test_a_burst_over_warm_caches_may_be_faster_than_cold_calls() -> None:
     assert found is not None and found.agrees
 
 
-def test_a_call_that_waits_for_the_device_cannot_hide_its_launches_in_a_burst() -> None:
-    waiting = check_bursts(bursts(150.0, launch_us=149.0), 100.0, 100.0)
-    assert waiting is not None and waiting.agrees
-    quick = check_bursts(bursts(150.0), 100.0, 100.0)
-    assert quick is not None and not quick.agrees
+@pytest.mark.parametrize(("calls", "agrees"), [(24, False), (1, True)])
+def test_many_calls_share_what_their_turn_costs(calls: int, agrees: bool) -> None:
+    found = check_bursts(bursts(108.0, jitter_us=0.5, calls=calls), 100.0, 100.0)
+    assert found is not None and found.agrees is agrees
+
+
+def test_the_longest_bursts_count() -> None:
+    """A short one after a long one that failed has all of the overhead for itself."""
+    runs = bursts(80.0)
+    for run in runs:
+        run.bursts = [BurstPair(580.0, 600.0, 1), *run.bursts, BurstPair(280.0, 3000.0, 1)]
+    found = check_bursts(runs, 80.0, 100.0)
+    assert found is not None and found.agrees and found.error_us < 15.0
+
+
+def test_who_has_no_bursts_has_to_be_faster_in_idle_calls() -> None:
+    runs = bursts(100.0)
+    assert set(gain_limits(runs, 100.0)) == {"many calls at once"}
+    for run in runs:
+        run.bursts.clear()
+        run.idle = [
+            (timed(80.0, wall_us=400.0), timed(100.0, wall_us=400.0 + 20.0 * (k > 0))) for k in range(3)
+        ]
+    assert gain_limits(runs, 100.0) == {"idle calls": pytest.approx(1.25, rel=0.01)}
 
 
 def test_without_bursts_there_is_nothing_to_check() -> None:

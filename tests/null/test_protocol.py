@@ -263,26 +263,13 @@ def test_impossible_samples_are_forged(field: str, value: Any) -> None:
 
 
 def test_a_burst_has_an_answer_for_each_call() -> None:
-    assert messages.decode_burst({"answers": [{}, {}], "launch_us": 3.5}, 2) == ([{}, {}], 3.5)
+    assert messages.decode_burst([{}, {}], 2) == [{}, {}]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        {"answers": [{}], "launch_us": 3.5},
-        {"answers": [{}, {}, {}], "launch_us": 3.5},
-        {"answers": {"0": {}, "1": {}}, "launch_us": 3.5},
-        {"answers": [{}, None], "launch_us": 3.5},
-        {"answers": [{}, {}], "launch_us": -1.0},
-        {"answers": [{}, {}], "launch_us": 1e12},
-        {"answers": [{}, {}], "launch_us": "3.5"},
-        {"answers": [{}, {}]},
-        {},
-    ],
-)
-def test_forged_bursts_reject_the_candidate(head: dict[str, Any]) -> None:
+@pytest.mark.parametrize("answers", [[{}], [{}, {}, {}], {"0": {}, "1": {}}, [{}, None], None])
+def test_forged_bursts_reject_the_candidate(answers: Any) -> None:
     with pytest.raises(CandidateFailure) as caught:
-        messages.decode_burst(head, 2)
+        messages.decode_burst(answers, 2)
     assert (caught.value.status, caught.value.code) == ("rejected", "forged_message")
 
 

@@ -38,6 +38,7 @@ from assay.sandbox import (
     device_paths,
     kill_all,
     missing,
+    namespace_bytes,
     probe,
     readable_paths,
     resident_bytes,
@@ -271,6 +272,7 @@ def test_resident_bytes_counts_all_processes_of_the_run(plan: Plan) -> None:
             time.sleep(0.01)
         assert resident_bytes(child.pid, plan.uid) >= 64 * MIB
         assert resident_bytes(child.pid, None) >= 64 * MIB
+        assert namespace_bytes(child.pid) >= 64 * MIB
     assert resident_bytes(child.pid, plan.uid) == 0
 
 

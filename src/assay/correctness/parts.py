@@ -22,10 +22,9 @@ from assay.problems.values import flatten, unflatten
 
 WHOLE_BYTES = 1 << 27
 """Problems up to this size are calibrated whole."""
-GLANCE_BYTES = 1 << 28
+GLANCE_BYTES, MOST_GLANCES = 1 << 27, 48
 """So much is compared at once where nothing is wrong: a few rows at a time leave most of the device idle."""
-PART_BYTES = 1 << 26
-MOST_PARTS = 16
+PART_BYTES, MOST_PARTS = 1 << 26, 16
 SAME = 1e-9
 NATIVELY_SAME = 1e-2
 
@@ -72,7 +71,8 @@ def find_split(reference: Reference, inputs: list[Any], outputs: Sequence[torch.
     rows = lengths.pop()
     part_bytes = max(PART_BYTES, size_bytes // MOST_PARTS)
     per_part = max(1, rows * part_bytes // size_bytes)
-    per_glance = max(per_part, rows * GLANCE_BYTES // size_bytes)
+    glance_bytes = max(GLANCE_BYTES, size_bytes // MOST_GLANCES)
+    per_glance = max(per_part, rows * glance_bytes // size_bytes)
     fitting = tuple(k for k, t in enumerate(tensors) if t.dim() and t.shape[0] == rows)
     if rows < 2 or not fitting:
         return None

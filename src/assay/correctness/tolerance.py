@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
-from assay.correctness.magnitudes import CLASSES, Magnitudes
+from assay.correctness.magnitudes import Magnitudes, alike
 from assay.records.verdict import Mismatch
 
 ULP_FACTOR = 4.0
@@ -72,19 +72,22 @@ class FloatTolerance:
         self._output = output
         self._tile = tile_length(oracle.shape)
         count = -(-oracle.numel() // self._tile)
-        self._unit = torch.zeros(count, dtype=torch.float64, device=oracle.device)
-        self._honest_rms = torch.zeros_like(self._unit)
-        self._sizes = Magnitudes(self._oracle, floor * self._info.eps)
+        self._tile_size = torch.zeros(count, dtype=torch.float64, device=oracle.device)
+        self._unit = floor * self._info.eps
+        self._honest_rms = torch.zeros_like(self._tile_size)
+        self._uniform = True
+        """Tiles whose elements are of about one size each: there is nothing to keep apart."""
+        self._sizes = Magnitudes(self._unit, oracle.device)
         self._sensitivity: torch.Tensor | None = None
         self._loose: torch.Tensor | None = None
         for span in self._spans():
-            size = _tile_rms(self._finite(self._oracle[span.elements]), self._tile)
-            self._unit[span.tiles] = floor * self._info.eps * size
+            size = self._finite(self._oracle[span.elements]).abs_()
+            self._tile_size[span.tiles] = _tile_rms(size, self._tile)
+            self._uniform &= alike(-_tile_max(-size, self._tile), _tile_max(size, self._tile))
 
     def learn(self, variant: torch.Tensor) -> None:
         """Take in an honest result: its errors per tile, and where it is not finite but the oracle is."""
         flat = variant.flatten()
-        squares = torch.zeros(2, CLASSES, dtype=torch.float64, device=self._oracle.device)
         for span in self._spans():
             o = self._oracle[span.elements]
             error = flat[span.elements].double() - o
@@ -97,9 +100,8 @@ class FloatTolerance:
                 error = error.nan_to_num(0.0, 0.0, 0.0)
                 rms = _tile_rms(error, self._tile)
             self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)
-            if not self._sizes.uniform:
-                squares += self._sizes.squares(o, error)
-        self._sizes.learn(squares)
+            if not self._uniform:
+                self._sizes.learn(o, error, self._sizes_in(span, o.numel()))
 
     def learn_sensitivity(self, variant: torch.Tensor, factor: float = 1.0) -> None:
         """Take in a widely disturbed result: each element's own deviation, whole steps at near-ties too."""
@@ -143,7 +145,7 @@ class FloatTolerance:
         if self._sensitivity is not None:
             return math.inf, None
         error.sub_(o.abs(), alpha=ULP_FACTOR * self._info.eps * slack)
-        if self._sizes.uniform:
+        if self._uniform:
             element_ratio = _tile_max(error, self._tile) / (slack * self._element_allowance(span))
         else:
             element_ratio = error / (slack * self._element_allowances(span, o))
@@ -183,7 +185,7 @@ class FloatTolerance:
         """Honest rms error per tile; small tiles get more of the rounding unit, being a poorer sample."""
         whole, sampling = (0.5, 8.0) if self._info.eps <= FLOAT32_EPS else (0.25, 1.0)
         share = whole + sampling / math.sqrt(self._tile)
-        return self._honest_rms[span.tiles] + share * self._unit[span.tiles]
+        return self._honest_rms[span.tiles] + share * self._unit * self._tile_size[span.tiles]
 
     def _tile_limit(self, span: _Span, slack: float) -> torch.Tensor:
         return slack * (TILE_FACTOR * self._allowance(span) + self._tiny)
@@ -194,9 +196,14 @@ class FloatTolerance:
     def _element_allowances(self, span: _Span, o: torch.Tensor) -> torch.Tensor:
         """Element by element: what its tile allows, but no more than its size does."""
         by_tile = self._spread(self._element_allowance(span), o.numel())
-        if self._sizes.uniform:
+        if self._uniform:
             return by_tile
-        return torch.minimum(by_tile, TILE_TO_ELEMENT * self._sizes.allowance(o) + ELEMENT_FLOOR * self._tiny)
+        by_size = self._sizes.allowance(o, self._sizes_in(span, o.numel()))
+        return torch.minimum(by_tile, TILE_TO_ELEMENT * by_size + ELEMENT_FLOOR * self._tiny)
+
+    def _sizes_in(self, span: _Span, count: int) -> torch.Tensor:
+        """Of each element's tile."""
+        return self._spread(self._tile_size[span.tiles], count)
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         return torch.nan_to_num(values, 0.0, 0.0, 0.0)

@@ -123,7 +123,7 @@ class CaseRunner:
         spec = run.instance
         drawn = [spec.make_inputs(secrets.randbits(62), self._device) for _ in range(KEPT_AT_ONCE)]
         calls = laid_side_by_side(self._desk, drawn, spec.case.layout)
-        burst = self._seat.burst(run, calls, self._seat.cover_us, hold=True)
+        burst = self._seat.burst(run, calls, hold=True)
         self._look_at_one(run, drawn, burst.answers)
         kept = [_Kept(self._desk.fingerprints(answer.got), answer.facts) for answer in burst.answers]
         room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import Any
 
@@ -20,8 +21,13 @@ from assay.worker.messages import Sample
 LARGE_BYTES = 2 << 30
 ROTATED_CACHES = 5
 BURST_BYTES = 1 << 29
-MOST_BURST_CALLS = 24
-MOST_BURST_US = 20e3
+LEAST_BURST_CALLS, MOST_BURST_CALLS = 4, 24
+MOST_BURST_US, HOST_CALL_US = 20e3, 150.0
+"""On a CPU; what handing out an answer costs there."""
+GATED_US, MOST_QUEUED_US = 300.0, 2e3
+"""On a device: a few microseconds more for one than for another are no matter then; what a stream holds."""
+LONG_US = 1000.0
+"""Kernels this long scatter so little that few calls will do."""
 
 
 class Course:
@@ -60,6 +66,7 @@ class Course:
 
     def deal(self, *, moved: bool = True) -> None:
         """A fresh input on the desk."""
+        self._burst.clear()
         self.inputs = self.run.instance.make_inputs(secrets.randbits(62), self._shop.device)
         self.desk.need_mailbox(self.room_bytes)
         self._lay(moved=moved)
@@ -81,13 +88,22 @@ class Course:
         places = self.desk.lay(tensors, self.case.instance.case.layout, within_bytes=spread)
         self._head = {"inputs": tree, "tensors": places, "grad": "no_grad", "hold": False}
 
-    def burst_calls(self, each_us: float) -> int:
-        """How many calls of this problem one exchange can hold; fewer than two would tell nothing new."""
-        return int(min(MOST_BURST_CALLS, BURST_BYTES // max(self.size_bytes, 1), MOST_BURST_US // each_us))
+    def burst_calls(self, each_us: float, launch_us: float) -> int:
+        """How many calls of this problem one exchange can hold.
+
+        Where they wait behind a gate, a stream must hold all that they launch. On a CPU few tell nothing.
+        """
+        fitting = min(MOST_BURST_CALLS, BURST_BYTES // max(self.size_bytes, 1))
+        if self._shop.device.type == "cuda":
+            enough = math.ceil(GATED_US / max(each_us, 1.0))
+            return max(1, int(min(fitting, enough, MOST_QUEUED_US // max(launch_us, 1.0))))
+        most = int(min(fitting, MOST_BURST_US // max(each_us, HOST_CALL_US)))
+        return most if most >= LEAST_BURST_CALLS and each_us <= LONG_US else 0
 
     def deal_burst(self, calls: int) -> None:
         """So many fresh inputs on the desk, side by side."""
         instance, device = self.run.instance, self._shop.device
+        self.inputs = []
         self._burst = [instance.make_inputs(secrets.randbits(62), device) for _ in range(calls)]
         self.desk.need_mailbox(calls * self.room_bytes)
         self._lay_burst()
@@ -95,11 +111,16 @@ class Course:
     def _lay_burst(self) -> None:
         self._calls = laid_side_by_side(self.desk, self._burst, self.case.instance.case.layout)
 
-    def ask_burst(self, seat: Seat, cover_us: int) -> Burst:
-        """All calls that were dealt, in one exchange, with so much cover for each."""
+    def ask_burst(self, seat: Seat) -> Burst:
+        """All calls that were dealt, in one exchange."""
         if self.run.lends_inputs:
             self._lay_burst()
-        return seat.burst(self.run, self._calls, cover_us * len(self._calls))
+        if self._shop.device.type != "cuda":
+            return seat.burst(self.run, self._calls)
+        tensors: list[torch.Tensor] = []
+        for inputs in self._burst:
+            carried(inputs, tensors, "get_inputs()")
+        return seat.gated_burst(self.run, self._calls, tensors)
 
     def turn_to(self, call: int) -> None:
         """What is compared next answers this call of the burst."""

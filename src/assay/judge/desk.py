@@ -14,15 +14,19 @@ import torch
 
 from assay.correctness import Fingerprinter
 from assay.judge.devices import leave_room
+from assay.judge.gate import Gate
 from assay.problems.values import NotCarried, dtype_named
 from assay.records import CandidateFailure
 from assay.worker import Child
 from assay.worker.arena import Arena, make_arena
+from assay.worker.gate import GATE_BYTES
 from assay.worker.messages import OutputFact
 from assay.worker.placement import ALIGNMENT_BYTES, Placement, place, place_densely
 
 SETUP_TIMEOUT_S = 60.0
 NEARBY_BYTES = 32 * ALIGNMENT_BYTES
+LAUNCHES_PER_FLUSH = 8
+"""So many copies are queued while the device walks over the caches once."""
 
 
 class Desk:
@@ -33,8 +37,10 @@ class Desk:
         self._fingerprinter = fingerprinter
         self._children: list[Child] = []
         self._arenas: dict[str, Arena] = {}
+        self._placements: list[Placement] = []
         self._laid = slice(0)
         self._fingerprint = 0
+        self._gate: Gate | None = None
 
     def join(self, child: Child) -> None:
         """From now on this child sees the desk too."""
@@ -79,12 +85,46 @@ class Desk:
         for placement in placements:
             behind = placement.end_bytes
             arena.bytes[behind : -(-(behind + 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES].random_(0, 256)
-        for tensor, placement in zip(tensors, placements, strict=True):
-            fill(placement, arena.bytes, tensor)
+        self._placements = placements
         self._laid = slice(start, end)
+        self._fill(tensors)
         self._settle()
         self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[self._laid]))
         return [placement.plain() for placement in placements]
+
+    def withhold(self) -> None:
+        """Zeros in the place of everything that was laid out."""
+        for placement in self._placements:
+            zero = torch.zeros((), dtype=dtype_named(placement.dtype), device=self._device)
+            fill(placement, self._arenas["in"].bytes, zero.expand(placement.shape))
+        self._settle()
+
+    def gate(self) -> Gate:
+        """The gate that everybody at this desk sees."""
+        if self._gate is None:
+            self._gate = Gate(self._arena("gate", GATE_BYTES).bytes)
+        return self._gate
+
+    def open_gate(self, tensors: list[torch.Tensor]) -> None:
+        """Lay out again what was withheld, and let those begin who wait for it; nothing is waited for."""
+        launches = len(tensors)
+        self.gate().open(
+            lambda: self._flush(1 + launches // LAUNCHES_PER_FLUSH), lambda: self._renew(tensors)
+        )
+
+    def _renew(self, tensors: list[torch.Tensor]) -> None:
+        self._fill(tensors)
+        self._flush(1)
+
+    def _fill(self, tensors: list[torch.Tensor]) -> None:
+        for tensor, placement in zip(tensors, self._placements, strict=True):
+            fill(placement, self._arenas["in"].bytes, tensor)
+
+    def _flush(self, times: int) -> None:
+        """Walk over more than the caches hold."""
+        words = self._arenas["flush"].bytes
+        for _ in range(times):
+            words[: words.numel() // 4 * 4].view(torch.int32).add_(1)
 
     def inputs_untouched(self) -> bool:
         """Whether every byte laid out, gaps between elements included, is as it was."""
@@ -104,10 +144,14 @@ class Desk:
 
     def take(self, size_bytes: int) -> torch.Tensor:
         """The judge's own copy of what lies in the mailbox now."""
-        taken = torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
-        taken.copy_(self._arenas["out"].bytes[:size_bytes])
+        taken = self.take_later(size_bytes)
         self._settle()
         return taken
+
+    def take_later(self, size_bytes: int) -> torch.Tensor:
+        """The same when everything queued before has ended; not waited for."""
+        taken = torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
+        return taken.copy_(self._arenas["out"].bytes[:size_bytes])
 
     def fingerprints(self, tensors: list[torch.Tensor]) -> list[int]:
         return [self._fingerprinter.of(t.reshape(-1).view(torch.uint8)) for t in tensors]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from assay.judge.course import LARGE_BYTES
+from assay.judge.course import LARGE_BYTES, LONG_US
 
 MIDDLE_BYTES = 1 << 27
-LONG_US = 1000.0
-"""Kernels this long scatter so little that few calls will do."""
 SYSTEM = random.SystemRandom()
 
 
@@ -26,6 +24,8 @@ class Plan:
     """Calls of the opponent before a candidate's process is loaded, and after it has ended."""
     audits: float
     """Calls per process that are compared with the oracle; the first process has one at least."""
+    bursts: int
+    """Of either contestant, per process; of large problems in the first process alone."""
     decoys: float
     """Calls per process with other contents, somewhere among the timed ones; compared with the oracle."""
 
@@ -33,12 +33,12 @@ class Plan:
     def for_size(size_bytes: int, opponent_us: float) -> Plan:
         if size_bytes > LARGE_BYTES:
             # No cache holds a part of it worth the name: there is no warm time.
-            return Plan(blocks=1, idle=1, warm=0, alone=1, audits=0.2, decoys=0)
+            return Plan(blocks=1, idle=1, warm=0, alone=1, audits=0.2, bursts=1, decoys=0)
         if opponent_us > LONG_US:
-            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, decoys=0.4)
+            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, bursts=2, decoys=0.4)
         if size_bytes > MIDDLE_BYTES:
-            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, decoys=0.4)
-        return Plan(blocks=16, idle=6, warm=4, alone=2, audits=1, decoys=1)
+            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, bursts=3, decoys=0.4)
+        return Plan(blocks=16, idle=6, warm=4, alone=2, audits=1, bursts=3, decoys=1)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""

@@ -7,16 +7,18 @@ Sample counts follow from the problem's size alone.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from assay.candidates import Candidate
 from assay.correctness.screen import distance, suspicious
-from assay.judge.course import Course
+from assay.judge.course import LEAST_BURST_CALLS, Course
 from assay.judge.devices import is_scarce
-from assay.judge.pace import LONG_US, SYSTEM, Plan
+from assay.judge.pace import SYSTEM, Plan
 from assay.judge.preparation import ROUNDS, Preparation
 from assay.judge.run import Answer, Burst, compare
 from assay.judge.seat import Seat
@@ -32,10 +34,6 @@ from assay.worker.messages import decode_names
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
 GRAPHED_BLOCKS = 6
-BURSTS = 3
-LEAST_BURST_CALLS = 4
-BURST_HOST_US = 100
-"""What handing out the answers costs the host per call of a burst, beside launching."""
 EVENT_RESOLUTION_US = 0.5
 RAN_FROZEN_S, RAN_EACH_FREEZE_S, RAN_FROZEN_SHARE = 2e-3, 5e-4, 0.02
 """Many threads take a moment to stop, every time."""
@@ -122,7 +120,8 @@ class Race:
             self._warm_up(own, opponent, run)
             child.stop_company()
             self._blocks(own, opponent, run, self._plan.audited(index))
-            self._bursts(own, opponent, run)
+            if index == 0 or not self._course.is_large:
+                self._bursts(own, opponent, run)
             if index == 0 and state == "by name":
                 self._new_weights(own, opponent, run)
             self._ask_facts(own)
@@ -155,6 +154,7 @@ class Race:
             answer, other = preparation.round(*usual)
             self._accept(answer)
             self._look(answer, other, audit=False)
+            del answer, other  # before the next ones come
         self.evidence.preparation_us = preparation.cost_us
 
     def _alone(self, opponent: Seat, run: ProcessRun) -> None:
@@ -235,45 +235,49 @@ class Race:
                 self._accept(answers[True])
             else:
                 _freeze(own)
-                answers[False] = self._ask_opponent(opponent, mode, graphed=graphed)
+                with contextlib.nullcontext() if graphed else _undisturbed():
+                    answers[False] = self._course.ask(
+                        opponent, mode, cover_us=self._cover_us, graphed=graphed
+                    )
         self._look(answers[True], answers[False], audit=audit)
         return answers[True].time(), answers[False].time()
 
     def _bursts(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Many calls in one exchange: what they take together, no account of single calls can hide."""
-        cover_us = self._common_cover_us(own, opponent) + BURST_HOST_US
-        calls = self._course.burst_calls(max(self._opponent_us, cover_us))
-        if calls < LEAST_BURST_CALLS or self._opponent_us > LONG_US:
+        calls = self._course.burst_calls(self._opponent_us, opponent.usual_launch_us)
+        if not calls:
             return
-        for counts in (False, *[True] * BURSTS):  # the first time everything takes longer
-            _freeze(own, opponent)
-            self._course.deal_burst(calls if counts else LEAST_BURST_CALLS)
-            bursts: dict[bool, Burst] = {}
-            for is_own in SYSTEM.sample((True, False), 2):
-                if is_own:
-                    bursts[True] = self._course.ask_burst(own, cover_us)
-                else:
-                    _freeze(own)
-                    bursts[False] = self._course.ask_burst(opponent, cover_us)
-            self._refuse_company(own)
-            for k, (answer, other) in enumerate(
-                zip(bursts[True].answers, bursts[False].answers, strict=True)
-            ):
-                self._course.turn_to(k)
-                self._accept(answer)
-                self._look(answer, other, audit=False)
-            if counts:
-                walls = (bursts[True].wall_us, bursts[False].wall_us)
-                run.bursts.append(BurstPair(*walls, bursts[False].launch_us, cover_us))
+        if self._shop.device.type != "cuda":
+            self._burst(own, opponent, LEAST_BURST_CALLS)  # the first time everything takes longer
+        for _ in range(self._plan.bursts):
+            pair = self._burst(own, opponent, calls)
+            if pair is not None:
+                run.bursts.append(pair)
+            elif calls == 1:
+                return
+            else:
+                calls = 1  # a stream holds only so much that waits
 
-    def _ask_opponent(self, opponent: Seat, mode: str, *, graphed: bool) -> Answer:
-        try:
-            return self._course.ask(opponent, mode, cover_us=self._cover_us, graphed=graphed)
-        except CandidateFailure as failure:
-            if graphed:
-                raise
-            text = f"the baseline, which runs alone, failed beside the candidate: {failure.message}"
-            raise CandidateFailure("rejected", "opponent_disturbed", text) from failure
+    def _burst(self, own: Seat, opponent: Seat, calls: int) -> BurstPair | None:
+        """What a call takes among so many; None where one of both waits for the device within its calls."""
+        _freeze(own, opponent)
+        self._course.deal_burst(calls)
+        bursts: dict[bool, Burst] = {}
+        for is_own in SYSTEM.sample((True, False), 2):
+            if is_own:
+                bursts[True] = self._course.ask_burst(own)
+            else:
+                _freeze(own)
+                with _undisturbed():
+                    bursts[False] = self._course.ask_burst(opponent)
+        self._refuse_company(own)
+        pairs = zip(bursts[True].answers, bursts[False].answers, strict=True)
+        for k, (answer, other) in enumerate(pairs):
+            self._course.turn_to(k)
+            self._accept(answer)
+            self._look(answer, other, audit=False)
+        own_us, other_us = bursts[True].each_us, bursts[False].each_us
+        return BurstPair(own_us, other_us, calls) if own_us is not None and other_us is not None else None
 
     def _refuse_company(self, own: Seat) -> None:
         """Freezing stops one process; whatever it has started could go on beside the opponent."""
@@ -354,6 +358,16 @@ class Race:
             self.evidence.graphed.clear()
             return False
         return True
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Around what is asked of the opponent, whom nobody else makes fail."""
+    try:
+        yield
+    except CandidateFailure as failure:
+        text = f"the baseline, which runs alone, failed beside the candidate: {failure.message}"
+        raise CandidateFailure("rejected", "opponent_disturbed", text) from failure
 
 
 def _freeze(*seats: Seat) -> None:

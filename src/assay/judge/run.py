@@ -59,10 +59,8 @@ class Burst:
     """Many calls in one exchange."""
 
     answers: list[Answer]
-    wall_us: float
-    """Per call, by the judge's clock."""
-    launch_us: float
-    """Per call, until all were launched, by the child's account."""
+    each_us: float | None
+    """Per call, by the judge's clock; None where its calls wait for a device that waits for them."""
 
 
 def compare(run: Run, inputs: list[Any], answer: Answer) -> Report:

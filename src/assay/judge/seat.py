@@ -15,14 +15,16 @@ from assay.judge.desk import SETUP_TIMEOUT_S, Desk, capacity_bytes, unpacked
 from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
 from assay.judge.run import Answer, Burst, Run, checked_tree, construction, form_complaint
-from assay.records import Finding, JudgeFault
+from assay.records import CandidateFailure, Finding, JudgeFault
 from assay.speed.samples import Timed
-from assay.worker import Child
+from assay.worker import Child, Nudge, protocol
 from assay.worker.messages import OutputFact, Sample, decode_burst, decode_list, decode_names, decode_sample
 
 LEAST_COVER_US, MOST_COVER_US = 50, 2000
 COVER_FACTOR = 2.0
 RECENT_CALLS = 8
+GATE_PATIENCE_S = 0.5
+"""Whoever has not queued its calls by then waits for the device within them."""
 LARGE_ROOM_BYTES = 1 << 28
 FLUSHED_CACHES = 4
 """A flush walks over so many times the L2 cache."""
@@ -136,20 +138,52 @@ class Seat:
         answer.findings = self._findings(run, answer.facts)
         return answer
 
-    def burst(self, run: Run, calls: list[dict[str, Any]], cover_us: int, *, hold: bool = False) -> Burst:
+    def burst(self, run: Run, calls: list[dict[str, Any]], *, hold: bool = False) -> Burst:
         """Many calls in one exchange, by the judge's clock alone; with `hold` the child keeps the answers."""
-        room = self._clear(run, len(calls)) // len(calls)
-        request = {"calls": calls, "cover_us": cover_us, "room_bytes": room, "hold": hold}
+        room = self._clear(run, len(calls))
+        request = {"calls": calls, "room_bytes": room // len(calls), "hold": hold, "gate": 0}
         self.child.thaw()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("burst", request, timeout_s=self._policy.call_timeout_s, watch=False)
-        taken = self._desk.take(room * len(calls))
+        taken = self._desk.take(room)
         wall_us = (time.monotonic_ns() - start_ns) / 1e3
+        return self._burst(run, len(calls), reply, taken, wall_us)
+
+    def gated_burst(self, run: Run, calls: list[dict[str, Any]], inputs: list[torch.Tensor]) -> Burst:
+        """The same on a device, by events of the judge's; the inputs come when all is queued."""
+        room = self._clear(run, len(calls))
+        self._desk.withhold()
+        gate = self._desk.gate()
+        request = {"calls": calls, "room_bytes": room // len(calls), "hold": False, "gate": gate.close()}
+        opened: list[bool] = []
+
+        def open_gate() -> None:
+            opened.append(True)
+            self._desk.open_gate(inputs)
+
+        limit_s = self._policy.call_timeout_s
+        nudge = Nudge(GATE_PATIENCE_S, open_gate)
+        reply = self.child.ask("burst", request, timeout_s=limit_s, watch=False, nudge=nudge)
+        waited = bool(opened)
+        if not waited:
+            open_gate()
+        taken = self._desk.take_later(room)
+        passed_us = gate.passed_us(limit_s)
+        if passed_us is None:
+            self.child.kill()
+            gate.give_up()
+            text = f"no answer on the device within {limit_s:g} s"
+            raise CandidateFailure("timed_out", "call_timeout", text)
+        return self._burst(run, len(calls), reply, taken, None if waited else passed_us)
+
+    def _burst(
+        self, run: Run, calls: int, reply: protocol.Message, taken: torch.Tensor, spent_us: float | None
+    ) -> Burst:
         self.child.watch()
-        parts, launch_us = decode_burst(reply.head, len(calls))
-        answers = [self._read(run, part, taken[k * room : (k + 1) * room]) for k, part in enumerate(parts)]
+        parts = zip(decode_burst(reply.head.get("answers"), calls), taken.chunk(calls), strict=True)
+        answers = [self._read(run, *part) for part in parts]
         answers[0].findings = self._findings(run, [fact for answer in answers for fact in answer.facts])
-        return Burst(answers, wall_us / len(calls), launch_us / len(calls))
+        return Burst(answers, None if spent_us is None else spent_us / calls)
 
     def _clear(self, run: Run, calls: int) -> int:
         """Room for the answers of so many calls, with nothing in it that could be taken for one."""

@@ -95,13 +95,24 @@ def companions(pid: int) -> set[int]:
 
     In a pid namespace of its own orphans come to it, so whoever lives is below it.
     """
+    found = _descendants(pid)
+    return {n for n in found if (process := _read(n)) is not None and process.alive and not process.stopped}
+
+
+def namespace_bytes(pid: int) -> int:
+    """`resident_bytes` of a run that has a pid namespace of its own: one look at each of its processes."""
+    processes = [process for n in {pid} | _descendants(pid) if (process := _read(n)) is not None]
+    return sum(process.resident_bytes for process in processes)
+
+
+def _descendants(pid: int) -> set[int]:
     found: set[int] = set()
     todo = [pid]
     while todo:
         children = _children(todo.pop()) - found
         found |= children
         todo += children
-    return {n for n in found if (process := _read(n)) is not None and process.alive and not process.stopped}
+    return found
 
 
 def _children(pid: int) -> set[int]:

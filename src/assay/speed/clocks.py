@@ -11,7 +11,10 @@ What the child does around a timed call (flush, cover) a candidate can leave out
 unseen. Idle exchanges hold nothing that could be left out: there the latency is checked, and a device time
 may not be less than the latency by more than launching explains.
 
-Many calls in one exchange share its overhead: there the error is a matter of few microseconds.
+Many calls in one exchange share its overhead. On a device they wait behind a gate for inputs that come when
+all is queued, and the judge times them by events of its own (judge/gate.py): there the error is a part of a
+microsecond. Whoever waits for the device within its calls has no time there, and has to be faster in idle
+exchanges instead.
 
 Whoever leaves out the flush has warm caches where the opponent has cold ones. So whoever is faster has to be
 so where neither has them flushed, too (`gain_limits`).
@@ -39,7 +42,9 @@ LEAST_US = 5.0
 """What a Python call costs more in one process than in another."""
 LAUNCH_FACTOR, LEAST_LAUNCH_US = 3.0, 100.0
 """Launching may take the candidate so many times longer than the opponent, or this."""
-BLOCKING_SHARE, BLOCKING_FACTOR = 0.7, 1.5
+GATE_US, GATE_GAIN_US = 6.0, 3.0
+"""What turns on the device may cost one process more than another, and usually do; shared by many calls."""
+LEAST_GATED_US = 1.0
 IDLE_SHARE, HOST_IDLE_SHARE, IDLE_LEAST_US = 0.1, 0.35, 25.0
 
 
@@ -87,36 +92,30 @@ def check_bursts(
     raced = [run for run in runs if run.bursts]
     if not raced:
         return None
-    own = [[s for block in run.blocks for s in block.candidate] for run in raced]
-    other = [[s for block in run.blocks for s in block.opponent] for run in raced]
     excess, error = _burst_excess(raced)
     judge_us = opponent_warm_us + excess
-    if _on_host(other):  # where whatever else runs takes its share of every exchange
+    if _on_host(_opponents(raced)):  # where whatever else runs takes its share of every exchange
         error += IDLE_LEAST_US + error + HOST_IDLE_SHARE * max(reported_us, judge_us)
     else:
-        error += LEAST_US + SHARE * max(reported_us, judge_us)
-    cover_us = min(pair.cover_us for run in raced for pair in run.bursts)
-    if _usual(own, _launch) > BLOCKING_SHARE * cover_us and _usual(other, _launch) < cover_us / 2:
-        # It waits for the device within its call, so that nothing covers its launches in a burst.
-        error += BLOCKING_FACTOR * max(pair.opponent_launch_us for run in raced for pair in run.bursts)
+        error += LEAST_GATED_US + GATE_US / _burst_calls(raced) + SHARE * max(reported_us, judge_us)
     return ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error)
 
 
 def gain_limits(runs: Sequence[ProcessRun], opponent_warm_us: float) -> dict[str, float]:
-    """How many times faster than the opponent it can be where nothing is flushed, and when that was.
+    """How many times faster than the opponent it can be where nothing is left out, and when that was.
 
-    Like is compared with like. Many calls at once are told by the judge's clock; on a device less what they
-    scatter by, and events tell of warm calls to a part of a microsecond. On a CPU, where nothing is
-    launched, the judge's clock tells of idle ones.
+    Like is compared with like. Many calls at once are told by the judge's clock, on a device less what they
+    scatter by; events tell of warm calls to a part of a microsecond. On a CPU, and where calls wait for the
+    device within themselves, the judge's clock tells of idle ones.
     """
-    on_host = _on_host([[s for block in run.blocks for s in block.opponent] for run in runs])
+    on_host = _on_host(_opponents(runs))
     limits = {}
     if raced := [run for run in runs if run.bursts]:
         excess, scatter = _burst_excess(raced)
-        excess -= 0.0 if on_host else scatter
+        excess -= 0.0 if on_host else scatter + GATE_GAIN_US / _burst_calls(raced)
         limits["many calls at once"] = _times_faster(opponent_warm_us, excess)
     idle = [pair for run in runs for pair in run.idle[1:]]
-    if on_host and idle:
+    if idle and (on_host or not raced):
         excess = statistics.median(own.wall_us for own, _ in idle)
         excess -= statistics.median(other.wall_us for _, other in idle)
         theirs = statistics.median(other.host_us for _, other in idle)
@@ -137,12 +136,22 @@ def _times_faster(opponent_us: float, excess_us: float) -> float:
 def _burst_excess(raced: Sequence[ProcessRun]) -> tuple[float, float]:
     """By how much one of its calls is longer than the opponent's in a burst, and how the latter's scatter.
 
-    Within one process: what surrounds the calls, the cover above all, differs from one to the next.
+    Within one process: what surrounds the calls differs from one to the next.
     """
-    mine = [min(pair.candidate_us for pair in run.bursts) for run in raced]
-    theirs = [[pair.opponent_us for pair in run.bursts] for run in raced]
+    full = [[pair for pair in run.bursts if pair.calls == _burst_calls([run])] for run in raced]
+    mine = [min(pair.candidate_us for pair in pairs) for pairs in full]
+    theirs = [[pair.opponent_us for pair in pairs] for pairs in full]
     excess = statistics.median(a - min(b) for a, b in zip(mine, theirs, strict=True))
     return excess, statistics.fmean(max(walls) - min(walls) for walls in theirs)
+
+
+def _burst_calls(raced: Sequence[ProcessRun]) -> int:
+    """Of those that count: where a long one failed, the short ones after it tell less."""
+    return min(max(pair.calls for pair in run.bursts) for run in raced)
+
+
+def _opponents(runs: Sequence[ProcessRun]) -> list[list[Timed]]:
+    return [[sample for block in run.blocks for sample in block.opponent] for run in runs]
 
 
 def allowed_launch_us(opponent_us: float) -> float:

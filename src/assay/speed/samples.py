@@ -35,8 +35,7 @@ class BurstPair:
 
     candidate_us: float
     opponent_us: float
-    opponent_launch_us: float
-    cover_us: float
+    calls: int
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Processes: the zygote, the confined child, the judge's handle on it, and memory both can see."""
 
-from assay.worker.handle import Child
+from assay.worker.handle import Child, Nudge
 from assay.worker.pool import Pool
 
-__all__ = ["Child", "Pool"]
+__all__ = ["Child", "Nudge", "Pool"]

@@ -15,7 +15,6 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from assay.worker.census import count_kernels, count_operators
 from assay.worker.delivery import copy_out, shared_with
 from assay.worker.elsewhere import elsewhere
 from assay.worker.entry_types import Construction, Entry
+from assay.worker.gate import done_of, go_of, queue_wait, queue_write
 from assay.worker.graphed import GraphedCall
 from assay.worker.loading import load_candidate
 from assay.worker.muting import Launches, mute
@@ -228,15 +228,17 @@ class Session:
         return {"ok": True, "sample": self._running.read() if self._running is not None else None}
 
     def do_burst(self, message: protocol.Message) -> dict[str, Any]:
-        """Many calls, each on its own input into its own part of the mailbox, and one answer for all."""
+        """Many calls, each on its own input into its own part of the mailbox, and one answer for all.
+
+        Behind a gate it is sent when all is queued; the inputs come later.
+        """
         head = message.head
         entry, mailbox = self._need_entry(), self._arenas["out"].bytes
         calls = [unflatten(c["inputs"], self._inputs(c["tensors"], clone=False)) for c in head["calls"]]
         answers = []
         with torch.no_grad():
-            if self._stopwatch is not None:
-                self._stopwatch.start("warm", head["cover_us"])
-            start_ns = time.perf_counter_ns()
+            if head["gate"]:
+                queue_wait(go_of(self._arenas["gate"].bytes), head["gate"])
             for k, inputs in enumerate(calls):
                 leaves: list[torch.Tensor] = []
                 tree = _carried(entry(inputs), leaves)
@@ -244,10 +246,12 @@ class Session:
                 answers.append({"outputs": tree, "tensors": self._deliver(leaves, part)})
                 if head["hold"]:
                     self._held.append(leaves)
-            launch_us = (time.perf_counter_ns() - start_ns) / 1e3
-            self._settle()
+            if head["gate"]:
+                queue_write(done_of(self._arenas["gate"].bytes), head["gate"])
+            else:
+                self._settle()
         self._give_back_inputs()
-        return {"ok": True, "answers": answers, "launch_us": launch_us}
+        return {"ok": True, "answers": answers}
 
     def _work(self, inputs: list[Any], head: dict[str, Any]) -> Callable[[], Any]:
         """The call to make: of the candidate itself, or of a recording of it over the same places."""

@@ -14,13 +14,22 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from assay.records.codec import from_plain
 from assay.records.errors import CandidateFailure, JudgeFault
 from assay.records.layers import Layer
-from assay.sandbox import Plan, companions, kill_all, kill_namespace, proportional_bytes, resident_bytes
+from assay.sandbox import (
+    Plan,
+    companions,
+    kill_all,
+    kill_namespace,
+    namespace_bytes,
+    proportional_bytes,
+    resident_bytes,
+)
 from assay.worker import protocol
 from assay.worker.messages import printable
 
@@ -40,6 +49,14 @@ class Ends:
     control: socket.socket
     output_fd: int
     status_fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nudge:
+    """What to do for a child that does not answer by itself."""
+
+    after_s: float
+    what: Callable[[], None]
 
 
 class Child:
@@ -93,11 +110,12 @@ class Child:
         payload: bytes = b"",
         fds: tuple[int, ...] = (),
         watch: bool = True,
+        nudge: Nudge | None = None,
     ) -> protocol.Message:
         """One request and its answer; a failure the child reports or suffers is raised.
 
         Without `watch` its memory is not looked at afterwards: looking takes longer than many an answer that
-        is timed, and is then up to the caller.
+        is timed, and is then up to the caller. Where no answer comes for some time, `nudge` is done once.
         """
         if self._dead:
             raise JudgeFault(f"asked a dead child to {op}")
@@ -113,7 +131,7 @@ class Child:
             raise self._death(op) from None
         except TimeoutError:
             raise self._too_slow(op, timeout_s) from None
-        reply = self._wait(op, timeout_s)
+        reply = self._wait(op, timeout_s, nudge)
         if watch:
             self.watch()
         if "failure" in reply.head:
@@ -122,8 +140,9 @@ class Child:
             raise self._broken_protocol()
         return reply
 
-    def _wait(self, op: str, timeout_s: float) -> protocol.Message:
+    def _wait(self, op: str, timeout_s: float, nudge: Nudge | None = None) -> protocol.Message:
         deadline = time.monotonic() + timeout_s
+        nudge_at = time.monotonic() + nudge.after_s if nudge is not None else math.inf
         while True:
             try:
                 message = self._reader.next()
@@ -142,6 +161,9 @@ class Child:
                 raise self._death(op)
             if time.monotonic() > deadline:
                 raise self._too_slow(op, timeout_s)
+            if nudge is not None and time.monotonic() > nudge_at:
+                nudge_at = math.inf
+                nudge.what()
             if not ready:
                 self.watch(WATCH_WAITING_EVERY_S)
 
@@ -156,7 +178,8 @@ class Child:
         """Kill a run that takes more memory, or more disk where no quota holds it, than it may."""
         limits = self._plan.limits
         allowed = limits.memory_bytes + self.extra_memory_bytes
-        used = resident_bytes(self._pid, self._plan.uid)
+        alone = self._has_namespace
+        used = namespace_bytes(self._pid) if alone else resident_bytes(self._pid, self._plan.uid)
         if used > allowed:
             used = proportional_bytes(self._pid, self._plan.uid)
         if used > allowed:
@@ -267,12 +290,17 @@ class Child:
             return
         self._dead = True
         self.output_tail()
-        if any(layer.name == "pid_namespace" and layer.active for layer in self.layers):
+        if self._has_namespace:
             kill_namespace(self._pid)
         else:
             kill_all(self._pid, self._plan.uid)
         self._control.close()
         shutil.rmtree(self._plan.scratch, ignore_errors=True)
+
+    @property
+    def _has_namespace(self) -> bool:
+        """Whether it is the first process of a pid namespace."""
+        return any(layer.name == "pid_namespace" and layer.active for layer in self.layers)
 
     def close(self, *, wait: bool = False) -> None:
         """Kill it and let go of it.

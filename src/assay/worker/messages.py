@@ -79,16 +79,13 @@ def decode_counts(plain: Any) -> list[Counted]:
     return rows
 
 
-def decode_burst(head: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], float]:
-    """What is told of each of so many calls, and how long they all took to launch."""
-    answers, launch_us = head.get("answers"), head.get("launch_us")
+def decode_burst(answers: Any, count: int) -> list[dict[str, Any]]:
+    """What is told of each of so many calls."""
     if not isinstance(answers, list) or len(answers) != count:
         raise forged("not an answer for each call")
     if not all(isinstance(answer, dict) for answer in answers):
         raise forged("an answer that is none")
-    if not isinstance(launch_us, float) or not 0 <= launch_us < MOST_US:
-        raise forged("no time")
-    return answers, launch_us
+    return answers
 
 
 def decode(cls: type[T], plain: Any) -> T:
