@@ -94,7 +94,7 @@ _RACE = (
     Mutant(
         "replaced-names-not-asked-for",
         RACE,
-        '        self.evidence.findings += patched_finding(facts.get("patched"))\n',
+        "        self.evidence.findings += weigh_facts(facts)\n",
         "",
         (f"{RACED}::test_what_the_child_replaced_is_a_finding_and_ends_the_race",),
         "A7",
@@ -406,8 +406,8 @@ _RULES = (
     Mutant(
         "stale-weights-after-a-change-unseen",
         RACE,
-        "            self._accept(answer)\n            self._look(answer, other, audit=False)\n            del",
-        "            self._accept(answer)\n            del",
+        "            self._look(answer, other, audit=False)\n            del",
+        "            del",
         (f"{RACED}::test_stale_weights_after_a_change_are_noticed",),
         "B17",
     ),

@@ -8,6 +8,7 @@ Answers are copied off the moment the child says it is done.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,8 +26,6 @@ from assay.worker.placement import ALIGNMENT_BYTES, Placement, place, place_dens
 
 SETUP_TIMEOUT_S = 60.0
 NEARBY_BYTES = 32 * ALIGNMENT_BYTES
-LAUNCHES_PER_FLUSH = 8
-"""So many copies are queued while the device walks over the caches once."""
 
 
 class Desk:
@@ -87,17 +86,23 @@ class Desk:
             arena.bytes[behind : -(-(behind + 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES].random_(0, 256)
         self._placements = placements
         self._laid = slice(start, end)
-        self._fill(tensors)
+        for tensor, placement in zip(tensors, placements, strict=True):
+            fill(placement, arena.bytes, tensor)
         self._settle()
         self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[self._laid]))
         return [placement.plain() for placement in placements]
 
-    def withhold(self) -> None:
-        """Zeros in the place of everything that was laid out."""
-        for placement in self._placements:
-            zero = torch.zeros((), dtype=dtype_named(placement.dtype), device=self._device)
-            fill(placement, self._arenas["in"].bytes, zero.expand(placement.shape))
+    def withhold(self, tensors: list[torch.Tensor]) -> Callable[[], None]:
+        """Zeros in the place of what was laid out; returns what lays it out again, and waits for nothing."""
+        pairs = [
+            _stored(placement, self._arenas["in"].bytes, tensor)
+            for placement, tensor in zip(self._placements, tensors, strict=True)
+        ]
+        for view, _ in pairs:
+            view.zero_()
         self._settle()
+        views, values = [view for view, _ in pairs], [value for _, value in pairs]
+        return lambda: torch._foreach_copy_(views, values) if views else None
 
     def gate(self) -> Gate:
         """The gate that everybody at this desk sees."""
@@ -105,26 +110,10 @@ class Desk:
             self._gate = Gate(self._arena("gate", GATE_BYTES).bytes)
         return self._gate
 
-    def open_gate(self, tensors: list[torch.Tensor]) -> None:
-        """Lay out again what was withheld, and let those begin who wait for it; nothing is waited for."""
-        launches = len(tensors)
-        self.gate().open(
-            lambda: self._flush(1 + launches // LAUNCHES_PER_FLUSH), lambda: self._renew(tensors)
-        )
-
-    def _renew(self, tensors: list[torch.Tensor]) -> None:
-        self._fill(tensors)
-        self._flush(1)
-
-    def _fill(self, tensors: list[torch.Tensor]) -> None:
-        for tensor, placement in zip(tensors, self._placements, strict=True):
-            fill(placement, self._arenas["in"].bytes, tensor)
-
-    def _flush(self, times: int) -> None:
+    def flush(self) -> None:
         """Walk over more than the caches hold."""
         words = self._arenas["flush"].bytes
-        for _ in range(times):
-            words[: words.numel() // 4 * 4].view(torch.int32).add_(1)
+        words[: words.numel() // 4 * 4].view(torch.int32).add_(1)
 
     def inputs_untouched(self) -> bool:
         """Whether every byte laid out, gaps between elements included, is as it was."""
@@ -187,12 +176,20 @@ class Desk:
 
 def fill(placement: Placement, arena_bytes: torch.Tensor, tensor: torch.Tensor) -> None:
     """Write a tensor's values into its place."""
+    view, values = _stored(placement, arena_bytes, tensor)
+    view.copy_(values)
+
+
+def _stored(
+    placement: Placement, arena_bytes: torch.Tensor, tensor: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A place and what belongs there, each element once."""
     view = placement.view(arena_bytes)
     if 0 in placement.strides and tensor.numel():
         # An expanded input: writing its one stored copy writes all of them.
-        view = view.as_strided(_stored_shape(placement), placement.strides)
-        tensor = tensor.as_strided(_stored_shape(placement), tensor.stride())
-    view.copy_(tensor)
+        shape = _stored_shape(placement)
+        return view.as_strided(shape, placement.strides), tensor.as_strided(shape, tensor.stride())
+    return view, tensor
 
 
 def _stored_shape(placement: Placement) -> tuple[int, ...]:

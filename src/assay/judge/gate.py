@@ -36,12 +36,13 @@ class Gate:
         self._number += 1
         return self._number
 
-    def open(self, settle_down: Callable[[], None], lay: Callable[[], None]) -> None:
-        """Queue all that lies between the events; `settle_down` keeps the device busy until it is queued."""
+    def open(self, lay: Callable[[], None], flush: Callable[[], None]) -> None:
+        """Queue all that lies between the events."""
         self._done.fill_(self._number - 1)  # whatever somebody wrote there
-        settle_down()
+        flush()  # keeps the device busy until the rest is queued
         self._events[0].record()
         lay()
+        flush()
         queue_write(self._go, self._number)
         queue_wait(self._done, self._number)
         self._events[1].record()

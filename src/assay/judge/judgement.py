@@ -15,9 +15,9 @@ from assay.judge.deep import Subject, inspect
 from assay.judge.desk import capacity_bytes
 from assay.judge.devices import is_scarce
 from assay.judge.environment import read_environment
+from assay.judge.facts import weigh_facts
 from assay.judge.pace import MIDDLE_BYTES
 from assay.judge.prepare import Prepared, PreparedCase, unseen
-from assay.judge.race import l2_finding, patched_finding
 from assay.judge.speedway import Speedway
 from assay.judge.workshop import Workshop, timed
 from assay.problems import Problem
@@ -240,7 +240,7 @@ class Judgement:
 
     def _ask_facts(self, child: Child) -> None:
         facts = child.ask("facts", timeout_s=self._limit_s).head
-        self._findings += patched_finding(facts.get("patched")) + l2_finding(facts.get("persisting_l2_bytes"))
+        self._findings += weigh_facts(facts)
 
     def _run_case(self, runner: CaseRunner, case: PreparedCase) -> None:
         calls = self._calls(case)

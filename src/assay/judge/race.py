@@ -18,6 +18,7 @@ from assay.candidates import Candidate
 from assay.correctness.screen import distance, suspicious
 from assay.judge.course import LEAST_BURST_CALLS, Course
 from assay.judge.devices import is_scarce
+from assay.judge.facts import weigh_facts
 from assay.judge.pace import SYSTEM, Plan
 from assay.judge.preparation import ROUNDS, Preparation
 from assay.judge.run import Answer, Burst, compare
@@ -29,7 +30,6 @@ from assay.records import CandidateFailure, Finding, JudgeFault
 from assay.speed.clocks import allowed_launch_us
 from assay.speed.compare import log_ratio, ratio_interval, tight
 from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
-from assay.worker.messages import decode_names
 
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
@@ -332,8 +332,7 @@ class Race:
 
     def _ask_facts(self, own: Seat) -> None:
         facts = own.child.ask("facts", timeout_s=self._shop.policy.call_timeout_s).head
-        self.evidence.findings += patched_finding(facts.get("patched"))
-        self.evidence.findings += l2_finding(facts.get("persisting_l2_bytes"))
+        self.evidence.findings += weigh_facts(facts)
 
     def _graphed(self, own: Seat, opponent: Seat) -> bool:
         """Both replayed from graphs, where both can be; False if the opponent may have suffered."""
@@ -385,17 +384,3 @@ def least_margin(shop: Workshop, opponent_us: float) -> float:
 
 def _wrong(how: str) -> CandidateFailure:
     return CandidateFailure("wrong", "wrong_when_timed", f"a timed call gave wrong results: {how}")
-
-
-def l2_finding(set_aside_bytes: object) -> list[Finding]:
-    """Cache set aside for later calls would be taken from everything else in a model."""
-    if not isinstance(set_aside_bytes, int) or set_aside_bytes <= 0:
-        return []
-    text = f"sets {set_aside_bytes >> 20} MiB of the L2 cache aside for itself and leaves it so"
-    return [Finding("persisting_l2", text, True)]
-
-
-def patched_finding(names: object) -> list[Finding]:
-    """Clocks, synchronisation or comparisons replaced."""
-    patched = decode_names(names)
-    return [Finding("patched_names", f"replaced {', '.join(patched)}", True)] if patched else []

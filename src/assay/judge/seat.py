@@ -152,14 +152,14 @@ class Seat:
     def gated_burst(self, run: Run, calls: list[dict[str, Any]], inputs: list[torch.Tensor]) -> Burst:
         """The same on a device, by events of the judge's; the inputs come when all is queued."""
         room = self._clear(run, len(calls))
-        self._desk.withhold()
+        lay_again = self._desk.withhold(inputs)
         gate = self._desk.gate()
         request = {"calls": calls, "room_bytes": room // len(calls), "hold": False, "gate": gate.close()}
         opened: list[bool] = []
 
         def open_gate() -> None:
             opened.append(True)
-            self._desk.open_gate(inputs)
+            gate.open(lay_again, self._desk.flush)
 
         limit_s = self._policy.call_timeout_s
         nudge = Nudge(GATE_PATIENCE_S, open_gate)
