@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from assay.speed.samples import Block, ProcessRun, Timed
+from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 
-ALONE_CALLS = 4
+ALONE_CALLS, GATED_CALLS = 4, 2
+TURN_US = 290.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ def _draw_process(truth: Truth, generator: random.Random) -> ProcessRun:
         own = [_draw(truth, truth.candidate_us * effect, truth.told, generator) for _ in range(2)]
         other = [_draw(truth, truth.opponent_us * truth.beside, 1.0, generator) for _ in range(2)]
         run.blocks.append(Block((own[0], own[1]), (other[0], other[1])))
+    for _ in range(GATED_CALLS):
+        spent = (truth.candidate_us * effect, truth.opponent_us * truth.beside)
+        run.bursts.append(BurstPair(*(TURN_US + us + generator.uniform(0, 1) for us in spent), 1))
     run.alone_us = [_draw(truth, truth.opponent_us, 1.0, generator).device_us for _ in range(ALONE_CALLS)]
     return run
 

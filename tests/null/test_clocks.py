@@ -152,28 +152,38 @@ def test_many_calls_share_what_their_turn_costs(calls: int, agrees: bool) -> Non
     assert found is not None and found.agrees is agrees
 
 
-def test_the_longest_bursts_count() -> None:
-    """A short one after a long one that failed has all of the overhead for itself."""
+def test_single_calls_and_many_are_kept_apart() -> None:
+    """A single one has all of the overhead for itself; either kind contradicts."""
     runs = bursts(80.0)
     for run in runs:
-        run.bursts = [BurstPair(580.0, 600.0, 1), *run.bursts, BurstPair(280.0, 3000.0, 1)]
+        run.bursts += [BurstPair(580.0, 600.0, 1), BurstPair(580.5, 600.5, 1)]
     found = check_bursts(runs, 80.0, 100.0)
     assert found is not None and found.agrees and found.error_us < 15.0
+    for run in runs:
+        run.bursts[-2:] = [BurstPair(680.0, 600.0, 1), BurstPair(680.5, 600.5, 1)]
+    found = check_bursts(runs, 80.0, 100.0)
+    assert found is not None and not found.agrees
 
 
-def test_who_has_no_bursts_has_to_be_faster_in_idle_calls() -> None:
+@pytest.mark.parametrize(("wall_us", "limit"), [(470.0, 1.0), (250.0, 2.0)])
+def test_who_has_no_bursts_has_to_be_faster_in_idle_calls(wall_us: float, limit: float) -> None:
+    """By more than those scatter."""
     runs = bursts(100.0)
     assert set(gain_limits(runs, 100.0)) == {"many calls at once"}
     for run in runs:
         run.bursts.clear()
-        run.idle = [
-            (timed(80.0, wall_us=400.0), timed(100.0, wall_us=400.0 + 20.0 * (k > 0))) for k in range(3)
-        ]
-    assert gain_limits(runs, 100.0) == {"idle calls": pytest.approx(1.25, rel=0.01)}
+        run.idle = [(timed(80.0, wall_us=wall_us), timed(100.0, wall_us=420.0 + 25.0 * k)) for k in range(5)]
+    (found,) = gain_limits(runs, 100.0).values()
+    assert (found < limit) == (wall_us > 300)
+
+
+def test_who_has_neither_bursts_nor_idle_calls_proves_nothing() -> None:
+    runs = [replace(run, bursts=[]) for run in bursts(100.0)]
+    assert gain_limits(runs, 100.0) == {"idle calls": 1.0}
 
 
 def test_without_bursts_there_is_nothing_to_check() -> None:
-    assert check_bursts(draw_race(Truth(), 1), 100.0, 100.0) is None
+    assert check_bursts([replace(run, bursts=[]) for run in draw_race(Truth(), 1)], 100.0, 100.0) is None
 
 
 def test_the_opponents_bursts_alone_make_the_error() -> None:

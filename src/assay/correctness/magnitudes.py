@@ -25,40 +25,39 @@ SHARE = 0.5
 
 
 class Magnitudes:
-    """Classes of size for one output, with the honest error of each.
+    """The honest error of each class of size, for one output.
 
-    `sizes` is always the typical size of each element's tile.
+    `classes` are those of elements by `class_of`, `sizes` the typical sizes of their tiles.
     """
 
     def __init__(self, unit: float, device: torch.device) -> None:
+        self._classes = torch.arange(CLASSES, dtype=torch.int8, device=device)
         self._counts = torch.zeros(CLASSES, dtype=torch.float64, device=device)
         self._largest = torch.zeros_like(self._counts)
         steps = torch.arange(CLASSES, dtype=torch.float64, device=device)
         self._floor = SHARE * unit * torch.exp2(-CLASS_BITS * steps)
 
-    def learn(self, oracle: torch.Tensor, error: torch.Tensor, sizes: torch.Tensor) -> None:
+    def learn(self, classes: torch.Tensor, error: torch.Tensor, sizes: torch.Tensor) -> None:
         """Take in the errors of an honest variant on one run of elements."""
-        place = _class_of(oracle, sizes).to(torch.int8)  # there are gigabytes of them
         share = torch.where(sizes > 0, error.abs() / sizes, 0.0).float()
-        members = [place == k for k in range(CLASSES)]
-        largest = torch.stack([torch.where(these, share, 0.0).amax() for these in members])
-        self._largest = torch.maximum(self._largest, largest)
-        self._counts += torch.stack([these.sum() for these in members])
+        members = classes == self._classes[:, None]
+        self._largest = torch.maximum(self._largest, torch.where(members, share, 0.0).amax(-1))
+        self._counts += members.sum(-1)
 
-    def allowance(self, oracle: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    def allowance(self, classes: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
         """For each element, the honest error of its class; of a tile that is zero nothing is known."""
         by_class = (LARGEST * self._largest + self._floor).tolist()
         for k in range(1, CLASSES):
             if self._counts[k] < FEW:
                 by_class[k] = max(by_class[k], by_class[k - 1])
-        shares = torch.tensor(by_class, dtype=torch.float64, device=oracle.device)
-        return torch.where(sizes > 0, shares[_class_of(oracle, sizes)] * sizes, math.inf)
+        shares = torch.tensor(by_class, dtype=torch.float64, device=classes.device)
+        return torch.where(sizes > 0, shares[classes.int()] * sizes, math.inf)
 
 
-def _class_of(oracle: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+def class_of(size: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     """0 for elements as large as their tile or larger; zeros are in the last."""
-    below = (sizes.log2() - torch.nan_to_num(oracle, 0.0, 0.0, 0.0).abs().log2()) / CLASS_BITS
-    return below.nan_to_num_(0.0).floor_().clamp_(0, CLASSES - 1).long()
+    below = (sizes.float().log2() - size.float().log2()) / CLASS_BITS
+    return below.nan_to_num_(0.0).floor_().clamp_(0, CLASSES - 1).to(torch.int8)
 
 
 def alike(smallest: torch.Tensor, largest: torch.Tensor) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
-from assay.correctness.magnitudes import Magnitudes, alike
+from assay.correctness.magnitudes import Magnitudes, alike, class_of
 from assay.records.verdict import Mismatch
 
 ULP_FACTOR = 4.0
@@ -55,6 +55,10 @@ class _Span:
     elements: slice
     tiles: slice
 
+    @property
+    def count(self) -> int:
+        return self.elements.stop - self.elements.start
+
 
 class FloatTolerance:
     """The tolerance of one output; it only grows as honest variants are learned."""
@@ -75,15 +79,16 @@ class FloatTolerance:
         self._tile_size = torch.zeros(count, dtype=torch.float64, device=oracle.device)
         self._unit = floor * self._info.eps
         self._honest_rms = torch.zeros_like(self._tile_size)
-        self._uniform = True
-        """Tiles whose elements are of about one size each: there is nothing to keep apart."""
+        self._classes: torch.Tensor | None = None
+        """Of size, element by element; None where tiles have elements of about one size each."""
         self._sizes = Magnitudes(self._unit, oracle.device)
         self._sensitivity: torch.Tensor | None = None
         self._loose: torch.Tensor | None = None
         for span in self._spans():
             size = self._finite(self._oracle[span.elements]).abs_()
             self._tile_size[span.tiles] = _tile_rms(size, self._tile)
-            self._uniform &= alike(-_tile_max(-size, self._tile), _tile_max(size, self._tile))
+            if not alike(-_tile_max(-size, self._tile), _tile_max(size, self._tile)):
+                self._classify(span, size)
 
     def learn(self, variant: torch.Tensor) -> None:
         """Take in an honest result: its errors per tile, and where it is not finite but the oracle is."""
@@ -100,8 +105,8 @@ class FloatTolerance:
                 error = error.nan_to_num(0.0, 0.0, 0.0)
                 rms = _tile_rms(error, self._tile)
             self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)
-            if not self._uniform:
-                self._sizes.learn(o, error, self._sizes_in(span, o.numel()))
+            if self._classes is not None:
+                self._sizes.learn(self._classes[span.elements], error, self._sizes_in(span))
 
     def learn_sensitivity(self, variant: torch.Tensor, factor: float = 1.0) -> None:
         """Take in a widely disturbed result: each element's own deviation, whole steps at near-ties too."""
@@ -145,10 +150,10 @@ class FloatTolerance:
         if self._sensitivity is not None:
             return math.inf, None
         error.sub_(o.abs(), alpha=ULP_FACTOR * self._info.eps * slack)
-        if self._uniform:
+        if self._classes is None:
             element_ratio = _tile_max(error, self._tile) / (slack * self._element_allowance(span))
         else:
-            element_ratio = error / (slack * self._element_allowances(span, o))
+            element_ratio = error / (slack * self._element_allowances(span))
         return max(_largest(tile_ratio), _largest(element_ratio)), None
 
     def _thorough(
@@ -160,7 +165,7 @@ class FloatTolerance:
         same = torch.where(torch.isnan(rounded), torch.isnan(g), g == rounded)
         error = torch.where(special, 0.0, (g - o).abs_())
         limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()
-        limit += self._element_allowances(span, o)
+        limit += self._element_allowances(span)
         jumps = torch.zeros_like(special)
         if self._sensitivity is not None:
             sensitivity = self._sensitivity[span.elements].double()
@@ -193,17 +198,22 @@ class FloatTolerance:
     def _element_allowance(self, span: _Span) -> torch.Tensor:
         return TILE_TO_ELEMENT * self._allowance(span) + ELEMENT_FLOOR * self._tiny
 
-    def _element_allowances(self, span: _Span, o: torch.Tensor) -> torch.Tensor:
+    def _element_allowances(self, span: _Span) -> torch.Tensor:
         """Element by element: what its tile allows, but no more than its size does."""
-        by_tile = self._spread(self._element_allowance(span), o.numel())
-        if self._uniform:
+        by_tile = self._spread(self._element_allowance(span), span.count)
+        if self._classes is None:
             return by_tile
-        by_size = self._sizes.allowance(o, self._sizes_in(span, o.numel()))
+        by_size = self._sizes.allowance(self._classes[span.elements], self._sizes_in(span))
         return torch.minimum(by_tile, TILE_TO_ELEMENT * by_size + ELEMENT_FLOOR * self._tiny)
 
-    def _sizes_in(self, span: _Span, count: int) -> torch.Tensor:
+    def _classify(self, span: _Span, size: torch.Tensor) -> None:
+        if self._classes is None:
+            self._classes = torch.zeros_like(self._oracle, dtype=torch.int8)
+        self._classes[span.elements] = class_of(size, self._sizes_in(span))
+
+    def _sizes_in(self, span: _Span) -> torch.Tensor:
         """Of each element's tile."""
-        return self._spread(self._tile_size[span.tiles], count)
+        return self._spread(self._tile_size[span.tiles], span.count)
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         return torch.nan_to_num(values, 0.0, 0.0, 0.0)

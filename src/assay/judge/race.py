@@ -76,6 +76,7 @@ class Race:
         self._plan = Plan.for_size(course.size_bytes, opponent_us)
         self._known_apart: list[float] = []
         self._unknown_apart: list[float] = []
+        self._burst_calls: int | None = None
         self._cover_us = 0
         """The same for both contestants and for all calls of a process: the judge's clock compares them."""
         self.evidence = RaceEvidence()
@@ -244,19 +245,20 @@ class Race:
 
     def _bursts(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Many calls in one exchange: what they take together, no account of single calls can hide."""
-        calls = self._course.burst_calls(self._opponent_us, opponent.usual_launch_us)
-        if not calls:
+        if self._burst_calls is None:
+            self._burst_calls = self._course.burst_calls(self._opponent_us, opponent.usual_launch_us)
+        if not self._burst_calls:
             return
-        if self._shop.device.type != "cuda":
+        on_host = self._shop.device.type != "cuda"
+        if on_host:
             self._burst(own, opponent, LEAST_BURST_CALLS)  # the first time everything takes longer
-        for _ in range(self._plan.bursts):
-            pair = self._burst(own, opponent, calls)
-            if pair is not None:
+        for calls in sorted({self._burst_calls} if on_host else {self._burst_calls, 1}, reverse=True):
+            for _ in range(self._plan.bursts):
+                pair = self._burst(own, opponent, calls)
+                if pair is None:  # a stream holds only so much that waits
+                    self._burst_calls = 1 if calls > 1 else 0
+                    break
                 run.bursts.append(pair)
-            elif calls == 1:
-                return
-            else:
-                calls = 1  # a stream holds only so much that waits
 
     def _burst(self, own: Seat, opponent: Seat, calls: int) -> BurstPair | None:
         """What a call takes among so many; None where one of both waits for the device within its calls."""

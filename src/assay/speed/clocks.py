@@ -1,25 +1,22 @@
 """Two clocks that must agree: the child's, which is precise, and the judge's, which nobody can forge.
 
-Both contestants answer the same message over the same inputs with the same copies around the call, and the
-opponent can be trusted. So the candidate's exchange may be longer than the opponent's by exactly the
-difference of their device times. What it is longer by beyond that, the candidate did not report.
+On a device the judge's clock are events of its own around calls that wait behind a gate for their inputs
+(judge/gate.py): one call as cold as the timed ones are, and many, which share what taking turns costs. What
+the candidate is longer by than the opponent there, it has to be longer by in its own account. Whoever waits
+for the device within its calls cannot be timed behind a gate; its idle exchanges have to explain its time.
 
-That holds for whatever the exchange has beside the call. It is compared at all three quartiles, so that one
-forged sample in four is found, and its error is learned from the opponent alone.
-
-What the child does around a timed call (flush, cover) a candidate can leave out, and take as much longer
-unseen. Idle exchanges hold nothing that could be left out: there the latency is checked, and a device time
-may not be less than the latency by more than launching explains.
-
-Many calls in one exchange share its overhead. On a device they wait behind a gate for inputs that come when
-all is queued, and the judge times them by events of its own (judge/gate.py): there the error is a part of a
-microsecond. Whoever waits for the device within its calls has no time there, and has to be faster in idle
-exchanges instead.
+On a CPU it is a clock around exchanges. Both contestants answer the same message over the same inputs with
+the same copies around the call, and the opponent can be trusted. So the candidate's exchange may be longer
+than the opponent's by exactly the difference of their times. What it is longer by beyond that, the candidate
+did not report. That holds for whatever the exchange has beside the call. Its error is learned from the
+opponent alone. What the child does around a timed call (the flush) a candidate can leave out, and take as
+much longer unseen. Idle exchanges hold nothing that could be left out, and many calls share one overhead.
 
 Whoever leaves out the flush has warm caches where the opponent has cold ones. So whoever is faster has to be
-so where neither has them flushed, too (`gain_limits`).
+so where neither has them flushed, and wherever the judge alone tells the time, too (`gain_limits`).
 
-Not covered: a candidate that hides less time than the error; the verdict states the error.
+Not covered: a candidate that hides less time than the error, which the verdict states; on a device, calls
+that overlap each other where many wait behind one gate: single ones bound that to a few microseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from assay.records.speed import ClockCheck
-from assay.speed.samples import Block, ProcessRun, Timed
+from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 
 QUARTILES, HOST_QUARTILES = (0.25, 0.5, 0.75), (0.25,)
 """On a CPU the call itself competes with whatever else runs: only undisturbed exchanges tell something."""
@@ -84,42 +81,40 @@ def check_latency(runs: Sequence[ProcessRun], reported_us: float, seed: int = 0)
 def check_bursts(
     runs: Sequence[ProcessRun], reported_us: float, opponent_warm_us: float
 ) -> ClockCheck | None:
-    """The least device time that many calls in one exchange allow, beside the one that is reported.
+    """The least time that exchanges of one call or many allow, beside the one that is reported.
 
-    One exchange has one overhead, whose error falls on many calls. In a burst caches are warm, so the
+    One exchange has one overhead, whose error falls on many calls. Among many caches are warm, so the
     opponent is taken at its warm time: nobody is slower there than when cold.
     """
-    raced = [run for run in runs if run.bursts]
-    if not raced:
-        return None
-    excess, error = _burst_excess(raced)
-    judge_us = opponent_warm_us + excess
-    if _on_host(_opponents(raced)):  # where whatever else runs takes its share of every exchange
-        error += IDLE_LEAST_US + error + HOST_IDLE_SHARE * max(reported_us, judge_us)
-    else:
-        error += LEAST_GATED_US + GATE_US / _burst_calls(raced) + SHARE * max(reported_us, judge_us)
-    return ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error)
+    checks = []
+    on_host = _on_host(_opponents(runs))
+    for calls, groups in _by_calls(runs).items():
+        excess, error = _burst_excess(groups)
+        judge_us = _opponent_us(runs, calls, opponent_warm_us) + excess
+        if on_host:  # where whatever else runs takes its share of every exchange
+            error += IDLE_LEAST_US + error + HOST_IDLE_SHARE * max(reported_us, judge_us)
+        else:
+            error += LEAST_GATED_US + GATE_US / calls + SHARE * max(reported_us, judge_us)
+        checks.append(ClockCheck(device_us=reported_us, judge_us=judge_us, error_us=error))
+    return max(checks, key=lambda check: check.judge_us - check.error_us, default=None)
 
 
 def gain_limits(runs: Sequence[ProcessRun], opponent_warm_us: float) -> dict[str, float]:
     """How many times faster than the opponent it can be where nothing is left out, and when that was.
 
-    Like is compared with like. Many calls at once are told by the judge's clock, on a device less what they
-    scatter by; events tell of warm calls to a part of a microsecond. On a CPU, and where calls wait for the
-    device within themselves, the judge's clock tells of idle ones.
+    Like is compared with like. Exchanges of one call or many are told by the judge's clock, on a device less
+    what they scatter by; events tell of warm calls to a part of a microsecond. On a CPU, and where calls
+    wait for the device within themselves, the judge's clock tells of idle ones.
     """
     on_host = _on_host(_opponents(runs))
     limits = {}
-    if raced := [run for run in runs if run.bursts]:
-        excess, scatter = _burst_excess(raced)
-        excess -= 0.0 if on_host else scatter + GATE_GAIN_US / _burst_calls(raced)
-        limits["many calls at once"] = _times_faster(opponent_warm_us, excess)
-    idle = [pair for run in runs for pair in run.idle[1:]]
-    if idle and (on_host or not raced):
-        excess = statistics.median(own.wall_us for own, _ in idle)
-        excess -= statistics.median(other.wall_us for _, other in idle)
-        theirs = statistics.median(other.host_us for _, other in idle)
-        limits["idle calls"] = _times_faster(theirs, excess)
+    for calls, groups in _by_calls(runs).items():
+        excess, scatter = _burst_excess(groups)
+        excess -= 0.0 if on_host else scatter + GATE_GAIN_US / calls
+        theirs = _opponent_us(runs, calls, opponent_warm_us)
+        limits["many calls at once" if calls > 1 else "single calls"] = _times_faster(theirs, excess)
+    if on_host or not limits:
+        limits["idle calls"] = _idle_limit(runs, on_host=on_host)
     warm = [pair for run in runs for pair in run.warm]
     if warm and not on_host:
         theirs = statistics.median(other.device_us for _, other in warm)
@@ -133,21 +128,45 @@ def _times_faster(opponent_us: float, excess_us: float) -> float:
     return opponent_us / left_us if left_us > 0 else math.inf
 
 
-def _burst_excess(raced: Sequence[ProcessRun]) -> tuple[float, float]:
+def _idle_limit(runs: Sequence[ProcessRun], *, on_host: bool) -> float:
+    """By idle exchanges; on a device, where they are long beside most kernels, only what is beyond doubt."""
+    # The first call of a process sets things up.
+    idle = [run.idle[1:] for run in runs if run.idle[1:]]
+    if not idle:
+        return math.inf if on_host else 1.0
+    own, other = ([[pair[k] for pair in pairs] for pairs in idle] for k in range(2))
+    theirs = _usual(other, _latency)
+    if on_host:
+        return _times_faster(theirs, _usual(own, _wall) - _usual(other, _wall))
+    excess, error = _leftover(own, other, _wall, 0.5, seed=0)
+    return _times_faster(theirs, excess + error)
+
+
+def _by_calls(runs: Sequence[ProcessRun]) -> dict[int, list[list[BurstPair]]]:
+    """The bursts of each process, by how many calls they had."""
+    found: dict[int, list[list[BurstPair]]] = {}
+    for run in runs:
+        for calls in {pair.calls for pair in run.bursts}:
+            found.setdefault(calls, []).append([pair for pair in run.bursts if pair.calls == calls])
+    return found
+
+
+def _opponent_us(runs: Sequence[ProcessRun], calls: int, warm_us: float) -> float:
+    """What the opponent takes in such an exchange: a single call is as cold as timed ones are."""
+    if calls > 1:
+        return warm_us
+    return statistics.median(sample.device_us for samples in _opponents(runs) for sample in samples)
+
+
+def _burst_excess(groups: Sequence[Sequence[BurstPair]]) -> tuple[float, float]:
     """By how much one of its calls is longer than the opponent's in a burst, and how the latter's scatter.
 
     Within one process: what surrounds the calls differs from one to the next.
     """
-    full = [[pair for pair in run.bursts if pair.calls == _burst_calls([run])] for run in raced]
-    mine = [min(pair.candidate_us for pair in pairs) for pairs in full]
-    theirs = [[pair.opponent_us for pair in pairs] for pairs in full]
+    mine = [min(pair.candidate_us for pair in pairs) for pairs in groups]
+    theirs = [[pair.opponent_us for pair in pairs] for pairs in groups]
     excess = statistics.median(a - min(b) for a, b in zip(mine, theirs, strict=True))
     return excess, statistics.fmean(max(walls) - min(walls) for walls in theirs)
-
-
-def _burst_calls(raced: Sequence[ProcessRun]) -> int:
-    """Of those that count: where a long one failed, the short ones after it tell less."""
-    return min(max(pair.calls for pair in run.bursts) for run in raced)
 
 
 def _opponents(runs: Sequence[ProcessRun]) -> list[list[Timed]]:
@@ -174,6 +193,10 @@ def _launch(sample: Timed) -> float:
 
 def _latency(sample: Timed) -> float:
     return sample.host_us
+
+
+def _wall(sample: Timed) -> float:
+    return sample.wall_us
 
 
 def _around_device(sample: Timed) -> float:

@@ -62,7 +62,8 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     if not kept:
         kept, dropped = [list(run.blocks) for run in heat.runs], 0
     blocks = [block for group in kept for block in group]
-    clocks = check_clocks(kept)
+    reported_us = statistics.median(s.device_us for block in blocks for s in block.candidate)
+    clocks = _clocks(heat, kept, reported_us)[0][0]
     ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
     ratio = _charged(ratio, heat, clocks.device_us)
     speed = Speed(
@@ -87,7 +88,7 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     refuted = _refutations(speed, heat)
     if refuted:
         speed = replace(speed, outcome=NO_DIFFERENCE)
-    return speed, _doubts(speed, heat) + refuted
+    return speed, _doubts(speed, heat, kept) + refuted
 
 
 def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
@@ -159,19 +160,29 @@ def _warm_us(heat: Heat) -> float:
     return (raced.warm_us or raced.device_us) if raced is not None else 0.0
 
 
-def _other_clocks(heat: Heat, reported_us: float) -> list[tuple[ClockCheck, str]]:
-    """The same time, by exchanges in which there is nothing to leave out, or many calls at once."""
-    checks = [
-        (check_latency(heat.runs, reported_us), "an idle call takes"),
-        (check_bursts(heat.runs, reported_us, _warm_us(heat)), "many calls at once take"),
-    ]
-    return [(check, what) for check, what in checks if check is not None]
+def _clocks(heat: Heat, kept: Sequence[Sequence[Block]], reported_us: float) -> list[tuple[ClockCheck, str]]:
+    """The candidate's time by both clocks, in whatever exchanges tell something, the timed ones first.
+
+    On a device those behind a gate tell all there is; where there are none, those with nothing to cover.
+    """
+    timed = check_clocks(kept)
+    idle = check_latency(heat.runs, reported_us)
+    bursts = check_bursts(heat.runs, reported_us, _warm_us(heat))
+    found = [(timed, "timed calls take"), (idle, "an idle call takes"), (bursts, "calls at once take")]
+    if _clock_mhz([block for blocks in kept for block in blocks]) is not None:
+        found = [
+            (bursts, "calls behind a gate take"),
+            (idle, "an idle call takes"),
+            (timed, "timed calls take"),
+        ]
+        return [(check, what) for check, what in found if check is not None][:1]
+    return [(check, what) for check, what in found if check is not None]
 
 
-def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
+def _doubts(speed: Speed, heat: Heat, kept: Sequence[Sequence[Block]]) -> list[Finding]:
     clocks = speed.clocks
     # One is enough; a reason to reject comes before a note.
-    doubts = sorted(_clock_doubts(speed, heat), key=lambda doubt: not doubt.fatal)[:1]
+    doubts = sorted(_clock_doubts(speed, heat, kept), key=lambda doubt: not doubt.fatal)[:1]
     slowed = opponent_slowed(heat.runs)
     if slowed is not None:
         text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"
@@ -189,13 +200,13 @@ def _doubts(speed: Speed, heat: Heat) -> list[Finding]:
     return doubts
 
 
-def _clock_doubts(speed: Speed, heat: Heat) -> list[Finding]:
+def _clock_doubts(speed: Speed, heat: Heat, kept: Sequence[Sequence[Block]]) -> list[Finding]:
     """Where its own account and the judge's clock part."""
-    clocks, gains = speed.clocks, _gains(speed, heat)
+    gains = _gains(speed, heat)
     doubts = []
-    for check, what in [(clocks, "timed calls take"), *_other_clocks(heat, clocks.device_us)]:
+    for k, (check, what) in enumerate(_clocks(heat, kept, speed.clocks.device_us)):
         # Less than nothing is too little anywhere. The flush of a CPU is long enough to be missed.
-        if check.judge_us + check.error_us < 0 or (_is_host(speed) and check is clocks and check.hurried):
+        if check.judge_us + check.error_us < 0 or (_is_host(speed) and k == 0 and check.hurried):
             missing_us = check.device_us - check.judge_us
             text = (
                 f"by the judge's clock {what} {missing_us:.1f} us less than it tells (within "
