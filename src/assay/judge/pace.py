@@ -37,8 +37,8 @@ class Plan:
         if opponent_us > LONG_US:
             return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, bursts=2, decoys=0.4)
         if size_bytes > MIDDLE_BYTES:
-            return Plan(blocks=8, idle=4, warm=2, alone=2, audits=0.5, bursts=3, decoys=0.4)
-        return Plan(blocks=16, idle=6, warm=4, alone=2, audits=1, bursts=3, decoys=1)
+            return Plan(blocks=6, idle=3, warm=2, alone=2, audits=0.5, bursts=2, decoys=0.4)
+        return Plan(blocks=12, idle=5, warm=4, alone=2, audits=1, bursts=3, decoys=1)
 
     def audited(self, process: int) -> set[int]:
         """Which calls of a process are compared with the oracle: drawn anew, known to nobody."""

@@ -34,6 +34,8 @@ from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
 GRAPHED_BLOCKS = 6
+MOST_GATED = 2
+"""Bursts of a kind per process where they wait behind a gate, which leaves little to scatter."""
 EVENT_RESOLUTION_US = 0.5
 RAN_FROZEN_S, RAN_EACH_FREEZE_S, RAN_FROZEN_SHARE = 2e-3, 5e-4, 0.02
 """Many threads take a moment to stop, every time."""
@@ -249,11 +251,13 @@ class Race:
             self._burst_calls = self._course.burst_calls(self._opponent_us, opponent.usual_launch_us)
         if not self._burst_calls:
             return
-        on_host = self._shop.device.type != "cuda"
-        if on_host:
+        if self._shop.device.type == "cuda":
+            kinds, bursts = {self._burst_calls, 1}, min(self._plan.bursts, MOST_GATED)
+        else:
+            kinds, bursts = {self._burst_calls}, self._plan.bursts
             self._burst(own, opponent, LEAST_BURST_CALLS)  # the first time everything takes longer
-        for calls in sorted({self._burst_calls} if on_host else {self._burst_calls, 1}, reverse=True):
-            for _ in range(self._plan.bursts):
+        for calls in sorted(kinds, reverse=True):
+            for _ in range(bursts):
                 pair = self._burst(own, opponent, calls)
                 if pair is None:  # a stream holds only so much that waits
                     self._burst_calls = 1 if calls > 1 else 0

@@ -63,7 +63,8 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
         kept, dropped = [list(run.blocks) for run in heat.runs], 0
     blocks = [block for group in kept for block in group]
     reported_us = statistics.median(s.device_us for block in blocks for s in block.candidate)
-    clocks = _clocks(heat, kept, reported_us)[0][0]
+    checks = _clocks(heat, kept, reported_us)
+    clocks = checks[0][0]
     ratio = ratio_interval([[log_ratio(block) for block in group] for group in kept])
     ratio = _charged(ratio, heat, clocks.device_us)
     speed = Speed(
@@ -88,7 +89,7 @@ def score(heat: Heat, roofline: Roofline | None = None) -> tuple[Speed, list[Fin
     refuted = _refutations(speed, heat)
     if refuted:
         speed = replace(speed, outcome=NO_DIFFERENCE)
-    return speed, _doubts(speed, heat, kept) + refuted
+    return speed, _doubts(speed, heat, checks) + refuted
 
 
 def _charged(ratio: Interval, heat: Heat, candidate_us: float) -> Interval:
@@ -179,10 +180,10 @@ def _clocks(heat: Heat, kept: Sequence[Sequence[Block]], reported_us: float) -> 
     return [(check, what) for check, what in found if check is not None]
 
 
-def _doubts(speed: Speed, heat: Heat, kept: Sequence[Sequence[Block]]) -> list[Finding]:
+def _doubts(speed: Speed, heat: Heat, checks: Sequence[tuple[ClockCheck, str]]) -> list[Finding]:
     clocks = speed.clocks
     # One is enough; a reason to reject comes before a note.
-    doubts = sorted(_clock_doubts(speed, heat, kept), key=lambda doubt: not doubt.fatal)[:1]
+    doubts = sorted(_clock_doubts(speed, heat, checks), key=lambda doubt: not doubt.fatal)[:1]
     slowed = opponent_slowed(heat.runs)
     if slowed is not None:
         text = f"the opponent took {slowed[0]:.1f} us alone and {slowed[1]:.1f} us beside the candidate"
@@ -200,11 +201,11 @@ def _doubts(speed: Speed, heat: Heat, kept: Sequence[Sequence[Block]]) -> list[F
     return doubts
 
 
-def _clock_doubts(speed: Speed, heat: Heat, kept: Sequence[Sequence[Block]]) -> list[Finding]:
+def _clock_doubts(speed: Speed, heat: Heat, checks: Sequence[tuple[ClockCheck, str]]) -> list[Finding]:
     """Where its own account and the judge's clock part."""
     gains = _gains(speed, heat)
     doubts = []
-    for k, (check, what) in enumerate(_clocks(heat, kept, speed.clocks.device_us)):
+    for k, (check, what) in enumerate(checks):
         # Less than nothing is too little anywhere. The flush of a CPU is long enough to be missed.
         if check.judge_us + check.error_us < 0 or (_is_host(speed) and k == 0 and check.hurried):
             missing_us = check.device_us - check.judge_us
