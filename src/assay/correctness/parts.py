@@ -22,7 +22,7 @@ from assay.problems.values import flatten, unflatten
 
 WHOLE_BYTES = 1 << 27
 """Problems up to this size are calibrated whole."""
-GLANCE_BYTES, MOST_GLANCES = 1 << 27, 48
+GLANCE_BYTES, MOST_GLANCES = 288 << 20, 48
 """So much is compared at once where nothing is wrong: a few rows at a time leave most of the device idle."""
 PART_BYTES, MOST_PARTS = 1 << 26, 16
 SAME = 1e-9

@@ -33,7 +33,7 @@ from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
-GRAPHED_BLOCKS = 6
+GRAPHED_BLOCKS = 4
 MOST_GATED = 2
 """Bursts of a kind per process where they wait behind a gate, which leaves little to scatter."""
 EVENT_RESOLUTION_US = 0.5
@@ -172,7 +172,7 @@ class Race:
     def _warm_up(self, own: Seat, opponent: Seat, run: ProcessRun) -> None:
         """Calls for latency and warm time; how many there are is not told beforehand."""
         self._cover_us = 0  # each its own, until both are known
-        for _ in range(self._plan.idle + SYSTEM.randint(0, 1)):
+        for _ in range(self._plan.idle + SYSTEM.randint(0, not self._course.is_large)):
             run.idle.append(self._pair(own, opponent, "idle"))
         for k in range(self._plan.warm):
             # Whoever comes second finds the input in the cache.
