@@ -12,6 +12,7 @@ CASES = "judge/cases.py"
 
 DECIDED = "null/test_decide.py"
 SEATED = "cpu/test_seat.py"
+GATED = "cpu/test_gate.py"
 FORM = f"{SEATED}::test_every_output_must_have_its_form"
 JUDGED = "cpu/test_cases.py"
 KEPT = "cpu/test_kept.py"
@@ -249,6 +250,30 @@ _DESK = (
         "return int(max(COVER_FACTOR * self.usual_launch_us, LEAST_COVER_US))",
         (f"{SEATED}::test_a_candidate_cannot_ask_for_an_endless_cover",),
         "B13",
+    ),
+    Mutant(
+        "inputs-there-before-the-gate-opens",
+        DESK,
+        "            view.zero_()\n",
+        "            view.shape\n",
+        (f"{GATED}::test_inputs_do_not_exist_while_calls_are_queued",),
+        "B14",
+    ),
+    Mutant(
+        "waiting-calls-are-timed",
+        SEAT,
+        "None if waited else passed_us)",
+        "passed_us)",
+        (f"{GATED}::test_whoever_waits_within_its_calls_answers_and_has_no_time",),
+        "B13",
+    ),
+    Mutant(
+        "judge-goes-on-beside-who-is-never-done",
+        SEAT,
+        "            self.child.kill()\n            gate.give_up()\n",
+        "            gate.give_up()\n",
+        (f"{GATED}::test_who_is_never_done_is_killed_before_the_judge_goes_on",),
+        "A16",
     ),
     Mutant(
         "one-answer-read-for-the-whole-burst",
