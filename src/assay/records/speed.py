@@ -62,7 +62,7 @@ class ClockCheck:
     device_us: float
     """By events in the candidate's process; on a CPU, by its own clock. Can be forged."""
     judge_us: float
-    """By the judge's clock around the exchange, less what the same exchange costs the opponent."""
+    """By the judge's clock: the opponent's time and what the candidate's calls take longer than its own."""
     error_us: float
     """How far the judge's figure can be off."""
 
