@@ -389,8 +389,16 @@ _SCORE = (
         "forged-clock-is-a-note",
         SCORE,
         "        if not check.agrees:\n",
-        "        if not check.agrees and what != 'timed calls take':\n",
+        "        if not check.agrees and what != 'calls behind a gate take':\n",
         (f"{SCORED}::test_a_forged_clock_is_a_reason",),
+        "A1",
+    ),
+    Mutant(
+        "forged-clock-is-a-note-on-a-cpu",
+        SCORE,
+        "        if not check.agrees:\n",
+        "        if not check.agrees and what != 'timed calls take':\n",
+        (f"{SCORED}::test_on_a_cpu_clocks_that_disagree_for_nothing_are_a_note_unless_worlds_apart",),
         "A1",
     ),
     Mutant(
