@@ -38,7 +38,9 @@ _EXACT = frozenset({
 # Usually computed from numbers near one, 2 * sigmoid(2x) - 1 or exp(x) - 1, say: an honest error is absolute.
 _NEAR_ONE = frozenset({
     "tanh", "erf", "gelu", "expm1", "log1p", "softplus", "mish", "elu", "celu", "selu", "log_sigmoid_forward",
+    "sigmoid", "silu", "sinh", "asinh", "atanh",
 })  # fmt: skip
+_NEAR_ONE_ERROR = 16 * 2.0**-23
 _CHAIN_STEPS = 256
 _LONG_CHAIN_STEPS = 2048
 _CHAIN_LONGEST, _CHAIN_COUNTED = 1 << 16, 1 << 14
@@ -106,7 +108,11 @@ class RoundingNoise(DispatchMode):
         # In pieces: noise for gigabytes would need gigabytes.
         pieces = tensor.view(-1).split(_BLOCK_ELEMENTS) if tensor.is_contiguous() else (tensor,)
         for piece in pieces:
-            self._add(piece, piece.abs().clamp_(min=1.0) if absolute else piece, amplitude)
+            self._add(piece, piece.abs().clamp_(min=self._one(amplitude)) if absolute else piece, amplitude)
+
+    def _one(self, amplitude: float) -> float:
+        """The least size of what is made of numbers near one, which are float32 where the result is less."""
+        return min(1.0, _NEAR_ONE_ERROR / max(abs(amplitude), _NEAR_ONE_ERROR))
 
     def _add(self, tensor: torch.Tensor, size: torch.Tensor, amplitude: float) -> None:
         noise = torch.empty_like(tensor)

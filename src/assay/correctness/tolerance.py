@@ -25,6 +25,8 @@ from assay.correctness.magnitudes import Magnitudes, alike, class_of
 from assay.records.verdict import Mismatch
 
 ULP_FACTOR = 4.0
+OWN_SHARE, LOW_OWN_SHARE = 0.5, 0.125
+"""Of an element's own rounding unit, beside what its class shows; below float32 results are rounded once."""
 TILE_TO_ELEMENT = 12.0
 TILE_FACTOR = 3.0
 FLOAT32_EPS = 2.0**-23
@@ -81,7 +83,7 @@ class FloatTolerance:
         self._honest_rms = torch.zeros_like(self._tile_size)
         self._classes: torch.Tensor | None = None
         """Of size, element by element; None where tiles have elements of about one size each."""
-        self._sizes = Magnitudes(self._unit, oracle.device)
+        self._sizes = Magnitudes(oracle.device)
         self._sensitivity: torch.Tensor | None = None
         self._loose: torch.Tensor | None = None
         for span in self._spans():
@@ -106,7 +108,8 @@ class FloatTolerance:
                 rms = _tile_rms(error, self._tile)
             self._honest_rms[span.tiles] = torch.maximum(self._honest_rms[span.tiles], rms)
             if self._classes is not None:
-                self._sizes.learn(self._classes[span.elements], error, self._sizes_in(span))
+                own = self._finite(o).abs_()
+                self._sizes.learn(self._classes[span.elements], error, own, self._sizes_in(span))
 
     def learn_sensitivity(self, variant: torch.Tensor, factor: float = 1.0) -> None:
         """Take in a widely disturbed result: each element's own deviation, whole steps at near-ties too."""
@@ -153,7 +156,7 @@ class FloatTolerance:
         if self._classes is None:
             element_ratio = _tile_max(error, self._tile) / (slack * self._element_allowance(span))
         else:
-            element_ratio = error / (slack * self._element_allowances(span))
+            element_ratio = error / (slack * self._element_allowances(span, o))
         return max(_largest(tile_ratio), _largest(element_ratio)), None
 
     def _thorough(
@@ -165,7 +168,7 @@ class FloatTolerance:
         same = torch.where(torch.isnan(rounded), torch.isnan(g), g == rounded)
         error = torch.where(special, 0.0, (g - o).abs_())
         limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()
-        limit += self._element_allowances(span)
+        limit += self._element_allowances(span, o)
         jumps = torch.zeros_like(special)
         if self._sensitivity is not None:
             sensitivity = self._sensitivity[span.elements].double()
@@ -198,12 +201,14 @@ class FloatTolerance:
     def _element_allowance(self, span: _Span) -> torch.Tensor:
         return TILE_TO_ELEMENT * self._allowance(span) + ELEMENT_FLOOR * self._tiny
 
-    def _element_allowances(self, span: _Span) -> torch.Tensor:
+    def _element_allowances(self, span: _Span, o: torch.Tensor) -> torch.Tensor:
         """Element by element: what its tile allows, but no more than its size does."""
         by_tile = self._spread(self._element_allowance(span), span.count)
         if self._classes is None:
             return by_tile
-        by_size = self._sizes.allowance(self._classes[span.elements], self._sizes_in(span))
+        own = self._finite(o).abs_()
+        by_size = self._sizes.allowance(self._classes[span.elements], own, self._sizes_in(span))
+        by_size += (OWN_SHARE if self._info.eps <= FLOAT32_EPS else LOW_OWN_SHARE) * self._unit * own
         return torch.minimum(by_tile, TILE_TO_ELEMENT * by_size + ELEMENT_FLOOR * self._tiny)
 
     def _classify(self, span: _Span, size: torch.Tensor) -> None:
