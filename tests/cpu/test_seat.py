@@ -86,6 +86,14 @@ def test_the_judge_times_the_whole_exchange_by_its_own_clock(desk: Desk, tmp_pat
     assert timed.wall_us >= spent_us[0] and timed.device_us == timed.host_us == 0.0
 
 
+def test_whoever_stands_still_does_so_again_when_it_was_shown_more_memory(desk: Desk, tmp_path: Path) -> None:
+    seated = Seated(desk, tmp_path, lambda k, inputs, module: module(*inputs))
+    seated.child.freeze()
+    desk.lay([torch.zeros(1 << 20)], "given")
+    desk.need_mailbox(1 << 22)
+    assert seated.child.is_frozen and len(seated.child.heads("arena")) >= 2
+
+
 def test_every_answer_of_a_burst_is_read_from_its_own_place(desk: Desk, tmp_path: Path) -> None:
     seated = Seated(desk, tmp_path, lambda call, inputs, module: inputs[0] * 2)
     dealt = [inputs_of(seed) for seed in range(5)]

@@ -252,6 +252,14 @@ _DESK = (
         "B13",
     ),
     Mutant(
+        "woken-by-more-memory",
+        DESK,
+        "        if stood_still:",
+        "        if not stood_still:",
+        (f"{SEATED}::test_whoever_stands_still_does_so_again_when_it_was_shown_more_memory",),
+        "B14",
+    ),
+    Mutant(
         "inputs-there-before-the-gate-opens",
         DESK,
         "            view.zero_()\n",

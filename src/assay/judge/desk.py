@@ -164,7 +164,10 @@ class Desk:
             a.size_bytes for a in self._arenas.values() if a.bytes.device.type == "cpu"
         )
         head = {"role": role, "description": arena.describe()}
+        stood_still = child.is_frozen
         child.ask("arena", head, fds=arena.fds(), timeout_s=SETUP_TIMEOUT_S)
+        if stood_still:  # asking wakes it, and what is laid out next is not for it to see
+            child.freeze()
 
     def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device)

@@ -71,7 +71,7 @@ class Child:
         self._reader = protocol.Reader(ends.control)
         self._tail = bytearray()
         self._dead = False
-        self._frozen = False
+        self.is_frozen = False
         self._frozen_at = 0.0, 0.0
         self.freezes = 0
         self.frozen_s = 0.0
@@ -249,18 +249,18 @@ class Child:
     def freeze(self) -> None:
         """Its threads stand still until it is asked; what it has already queued on a device does not."""
         self._signal(signal.SIGSTOP)
-        if not self._frozen:
-            self._frozen = True
+        if not self.is_frozen:
+            self.is_frozen = True
             self.freezes += 1
             self._frozen_at = time.monotonic(), self._cpu_s()
 
     def thaw(self) -> None:
-        if self._frozen:
+        if self.is_frozen:
             wall, cpu = self._frozen_at
             self.frozen_s += time.monotonic() - wall
             self.ran_frozen_s += self._cpu_s() - cpu
             self._signal(signal.SIGCONT)
-            self._frozen = False
+            self.is_frozen = False
 
     def _cpu_s(self) -> float:
         """Time that all its threads have run; by the clock that the kernel keeps for a process."""
