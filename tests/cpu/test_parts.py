@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,16 @@ def test_rows_of_a_softmax_fall_apart(tmp_path: Path) -> None:
     assert len(list(split.parts())) > 1
     covered = [row for glance in split.glances() for part in split.parts(glance) for row in range(ROWS)[part]]
     assert covered == list(range(ROWS))
-    assert 1 < len(list(split.glances())) < len(list(split.parts()))
+    assert 1 < len(split.glances()) < len(list(split.parts()))
+
+
+def test_a_share_of_the_glances_is_drawn_anew(tmp_path: Path) -> None:
+    split = split_of(instance_of(tmp_path, "return torch.softmax(x, -1)"))
+    assert split is not None
+    split = replace(split, rows_per_glance=1)
+    draws = [split.glances(0.25) for _ in range(20)]
+    assert all(len(draw) == -(-ROWS // 4) and draw == sorted(draw) for draw in draws)
+    assert len({tuple(glance.start for glance in draw) for draw in draws}) > 1
 
 
 @pytest.mark.parametrize(

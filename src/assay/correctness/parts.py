@@ -9,6 +9,8 @@ Not covered: batches along another dimension; modules that mix rows (batch stati
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,11 +24,12 @@ from assay.problems.values import flatten, unflatten
 
 WHOLE_BYTES = 1 << 27
 """Problems up to this size are calibrated whole."""
-GLANCE_BYTES, MOST_GLANCES = 288 << 20, 48
+GLANCE_BYTES, MOST_GLANCES = 1 << 28, 48
 """So much is compared at once where nothing is wrong: a few rows at a time leave most of the device idle."""
 PART_BYTES, MOST_PARTS = 1 << 26, 16
 SAME = 1e-9
 NATIVELY_SAME = 1e-2
+_SYSTEM = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,11 @@ class Split:
     def parts(self, within: slice | None = None) -> Iterator[slice]:
         return _cut(within or slice(0, self.rows), self.rows_per_part)
 
-    def glances(self) -> Iterator[slice]:
-        return _cut(slice(0, self.rows), self.rows_per_glance)
+    def glances(self, share: float = 1.0) -> list[slice]:
+        """All of them, or so large a share, drawn anew every time."""
+        every = list(_cut(slice(0, self.rows), self.rows_per_glance))
+        drawn = _SYSTEM.sample(range(len(every)), math.ceil(share * len(every)))
+        return [every[k] for k in sorted(drawn)]
 
     def of_inputs(self, inputs: list[Any], rows: slice | torch.Tensor) -> list[Any]:
         """The inputs of a part, as views where rows are a slice."""

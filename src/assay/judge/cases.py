@@ -221,8 +221,9 @@ class CaseRunner:
             return inputs
         if k == 1:
             self._turn += 1
-            changed = one_changed(run.first_inputs, inputs, self._turn // 2) if self._turn % 2 else None
-            return changed or touched(run.first_inputs, inputs, secrets.randbits(62))
+            first, run.first_inputs = run.first_inputs, []
+            changed = one_changed(first, inputs, self._turn // 2) if self._turn % 2 else None
+            return changed or touched(first, inputs, secrets.randbits(62))
         if k == 0:
             run.first_inputs = inputs
         return inputs

@@ -258,11 +258,13 @@ class Judgement:
         """Timed calls are checked calls too, and there are several of those: here large ones get fewer."""
         policy = self._policy
         room = capacity_bytes(case.calibration.shapes, case.calibration.dtypes)
-        if case.nominal:
-            few = 1 if policy.speed else LARGE_CALLS
-            return min(few, policy.nominal_calls) if room > policy.large_bytes else policy.nominal_calls
         large = MIDDLE_BYTES if policy.speed else policy.large_bytes
-        return 1 if room > large else policy.other_calls
+        if not case.nominal:
+            return 1 if room > large else policy.other_calls
+        if room <= large:
+            return policy.nominal_calls
+        few = 1 if policy.speed and room > policy.large_bytes else LARGE_CALLS
+        return min(few, policy.nominal_calls)
 
     def _accepts_nominal_contents(self, case: PreparedCase, calls: int) -> bool:
         """Whether only the values were refused: then it is no matter of size or layout."""

@@ -34,6 +34,9 @@ from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 MOST_PROCESSES = 6
 EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
 GRAPHED_BLOCKS = 4
+AUDITED = 0.25
+"""Of the parts of an answer that falls into parts: gate 1 has compared all of them, and every answer is held
+against the opponent's."""
 MOST_GATED = 2
 """Bursts of a kind per process where they wait behind a gate, which leaves little to scatter."""
 EVENT_RESOLUTION_US = 0.5
@@ -325,13 +328,13 @@ class Race:
 
     def _audit_opponent(self, other: Answer) -> None:
         """What the candidate is compared with must be right, or being far from it would seem usual."""
-        report = compare(self._course.run, self._course.inputs, other)
+        report = compare(self._course.run, self._course.inputs, other, AUDITED)
         if not report.ok:
             text = f"the baseline's answer was spoiled beside the candidate: {report.message}"
             raise CandidateFailure("rejected", "opponent_disturbed", text)
 
     def _audit(self, answer: Answer) -> None:
-        report = compare(self._course.run, self._course.inputs, answer)
+        report = compare(self._course.run, self._course.inputs, answer, AUDITED)
         if not report.ok:
             shown = [f"{m.index}: {m.got:.8g} for {m.expected:.8g}" for m in report.mismatches[:1]]
             raise _wrong("; ".join([report.message, *shown]))

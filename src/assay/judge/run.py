@@ -63,8 +63,9 @@ class Burst:
     """Per call, by the judge's clock; None where its calls wait for a device that waits for them."""
 
 
-def compare(run: Run, inputs: list[Any], answer: Answer) -> Report:
-    """Every element against the oracle, whose values do not exist before this."""
+def compare(run: Run, inputs: list[Any], answer: Answer, share: float = 1.0) -> Report:
+    """Elements against the oracle, whose values do not exist before this: all, or a share drawn now of a case
+    that falls into parts."""
     if answer.complaint:
         return Report(False, float("inf"), 0, 0, answer.complaint, ())
     return check_outputs(
@@ -75,6 +76,7 @@ def compare(run: Run, inputs: list[Any], answer: Answer) -> Report:
         secrets.randbits(61),
         tensors_of(unflatten(answer.tree, answer.got)),
         run.calibration.split,
+        share,
     )
 
 
