@@ -58,11 +58,12 @@ class Way:
         answering: Answering,
         cases: tuple[PreparedCase, ...],
         forging: Forging | None = None,
+        policy: Policy | None = None,
     ) -> None:
         child = InProcessChild(Entry(Model, answering), folder, forging)
         shop: Any = SimpleNamespace(
             device=CPU,
-            policy=Policy(),
+            policy=policy or Policy(),
             watch=NO_COVER,
             pool=SimpleNamespace(take=lambda: child, warm=lambda count: None),
             built=lambda candidate: b"",
@@ -113,7 +114,9 @@ def test_large_cases_get_fewer_calls_where_timed_ones_follow(
     assert [case.calls for case in way.evidence.cases] == usual
     monkeypatch.setattr(judgement, "MIDDLE_BYTES", 1)
     way = Way(tmp_path, right, cases)
-    assert [case.calls for case in way.evidence.cases] == [policy.nominal_calls, 1, 1]
+    assert [case.calls for case in way.evidence.cases] == [judgement.LARGE_CALLS, 1, 1]
+    way = Way(tmp_path, right, cases, policy=Policy(large_bytes=1))
+    assert [case.calls for case in way.evidence.cases] == [1, 1, 1]
 
 
 def test_only_what_is_clean_is_raced(tmp_path: Path, cases: tuple[PreparedCase, ...]) -> None:
