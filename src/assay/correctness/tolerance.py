@@ -229,7 +229,7 @@ class FloatTolerance:
     def _spans(self) -> Iterator[_Span]:
         total, count = self._oracle.numel(), -(-self._oracle.numel() // self._tile)
         # A block takes a dozen times its size in float64: next to nothing beside a large output.
-        elements = min(BLOCK_ELEMENTS, max(LEAST_BLOCK_ELEMENTS, total // 16))
+        elements = min(BLOCK_ELEMENTS, max(LEAST_BLOCK_ELEMENTS, total // 8))
         per_span = max(1, elements // self._tile)
         for first in range(0, count, per_span):
             last = min(first + per_span, count)

@@ -21,9 +21,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from assay.build import compile_cubin, find_toolchain
 from assay.records.codec import from_plain, to_plain
-from assay.records.errors import JudgeFault
 from assay.records.layers import Layer
 from assay.sandbox import Plan, isolate, kill_all
 from assay.worker import protocol
@@ -53,7 +51,6 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
             if name not in OPTIONAL:
                 raise
     _warm_triton()
-    warm_nvrtc()
     linecache.clearcache()  # imports may have left source text behind
     # P1 processes are reaped by the kernel; each P1 restores the default to wait for its P2.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -97,16 +94,6 @@ def _warm_triton() -> None:
     # Other versions may be called in another way: then the first compilation takes longer, no more.
     with contextlib.suppress(ImportError, TypeError, OSError, subprocess.CalledProcessError):
         importlib.import_module("assay.worker.first_compile").compile_once()
-
-
-def warm_nvrtc() -> None:
-    """Its library is loaded and has compiled once: most of what a small kernel's build takes."""
-    library = find_toolchain(None).nvrtc
-    if library is None:
-        return
-    # An architecture that it does not know any more: then the first build takes longer, no more.
-    with contextlib.suppress(JudgeFault):
-        compile_cubin(library, "__global__ void nothing() {}", "nothing.cu", ["--gpu-architecture=sm_90"])
 
 
 def _fork_child(judge: socket.socket, plan: Plan, message: protocol.Message) -> dict[str, int]:
