@@ -153,6 +153,15 @@ def test_randomness_is_recognised() -> None:
     assert not calibrate(evaluated, Precision(), CPU, SEEDS).random  # type: ignore[arg-type]
 
 
+def test_sums_in_another_order_every_time_are_not_randomness() -> None:
+    """What atomic additions do: where terms cancel, little is left to agree on."""
+
+    def mean(x: torch.Tensor) -> torch.Tensor:
+        return x[torch.randperm(x.shape[0])].sum(0).reshape(-1, 96) / x.shape[0]
+
+    assert not any(of(mean, normal((24, 32 * 96)), (seed, seed, seed + 1)).random for seed in range(4))
+
+
 def test_lower_precision_is_unseen_on_data_it_can_hold() -> None:
     def small_integers(g: torch.Generator) -> list[torch.Tensor]:
         return [torch.randint(-60, 60, (40, 100), generator=g).float()]

@@ -175,7 +175,7 @@ _TOLERANCE = (
     Mutant(
         "one-size-for-all-elements",
         "correctness/tolerance.py",
-        "            if not alike(",
+        "            if by_size and not alike(",
         "            if False and not alike(",
         (LARGE_AND_SMALL,),
         "F13",

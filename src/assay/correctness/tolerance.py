@@ -65,10 +65,13 @@ class _Span:
 class FloatTolerance:
     """The tolerance of one output; it only grows as honest variants are learned."""
 
-    def __init__(self, oracle: torch.Tensor, dtype: torch.dtype, output: int, floor: float) -> None:
+    def __init__(
+        self, oracle: torch.Tensor, dtype: torch.dtype, output: int, floor: float, *, by_size: bool = True
+    ) -> None:
         """Args:
         dtype: what the specification delivers, whose rounding unit counts.
         floor: multiplies the rounding unit where the oracle itself is rounded.
+        by_size: small elements are held to what honest variants show of their like.
         """
         self._shape = oracle.shape
         self._oracle = oracle.flatten()
@@ -89,7 +92,7 @@ class FloatTolerance:
         for span in self._spans():
             size = self._finite(self._oracle[span.elements]).abs_()
             self._tile_size[span.tiles] = _tile_rms(size, self._tile)
-            if not alike(-_tile_max(-size, self._tile), _tile_max(size, self._tile)):
+            if by_size and not alike(-_tile_max(-size, self._tile), _tile_max(size, self._tile)):
                 self._classify(span, size)
 
     def learn(self, variant: torch.Tensor) -> None:
