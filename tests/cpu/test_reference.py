@@ -165,6 +165,27 @@ def test_exact_is_float64_and_the_default_dtype_comes_back() -> None:
     assert subject.state()["weight"].dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda x: x.masked_fill(x > 1, torch.finfo(x.dtype).min),
+        lambda x: torch.where(x > 1, torch.finfo(x.dtype).max, x),
+        lambda x: torch.cat([x, torch.full_like(x, torch.finfo(x.dtype).min)]),
+    ],
+)
+def test_the_largest_number_is_that_of_the_contract(
+    mask: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    class Masked(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return mask(x)
+
+    x = normal(20, 30).to(dtype)
+    (exact,) = reference(Masked).exact([x])
+    assert exact.dtype == torch.float64 and torch.equal(exact, mask(x).double())
+
+
 def test_new_weights_reach_every_run() -> None:
     subject = reference(lambda: torch.nn.Linear(30, 20))
     x = normal(7, 30)

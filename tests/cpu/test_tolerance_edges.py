@@ -57,6 +57,27 @@ def test_nan_and_infinity_must_stand_where_the_specification_has_them(special: f
     assert not judged(torch.log, [x], first(right, lambda v: v * 1.001, (2, 18))).ok
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_on_the_brink_of_overflow_both_sides_are_right(dtype: torch.dtype) -> None:
+    """Where the exact answer is within rounding of the largest number, one may overflow and another not."""
+    info = torch.finfo(dtype)
+    oracle = torch.ones(100, dtype=torch.float64)
+    oracle[:4] = info.max * torch.tensor([1 + info.eps, 1 - info.eps / 4, 4.0, 0.25], dtype=torch.float64)
+    right = oracle.to(dtype)
+    assert right[[0, 2]].isinf().all()
+    tolerance = FloatTolerance(oracle, dtype, 0, 1.0)
+    for at, value, ok in (
+        (0, info.max, True),
+        (1, math.inf, True),
+        (2, info.max, False),
+        (3, math.inf, False),
+    ):
+        for sign in (1, -1):
+            got = right.clone()
+            got[at] = sign * value
+            assert tolerance.compare(got, 1.0).ok == (ok and sign == 1), (at, value, sign)
+
+
 def test_a_masked_row_does_not_excuse_nan() -> None:
     """A mask of minus infinities goes through a rounded addition: noise there must not turn it into NaN."""
     mask = torch.full((40, 40), -math.inf).triu(1)

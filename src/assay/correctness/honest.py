@@ -41,6 +41,7 @@ _NEAR_ONE = frozenset({
     "sigmoid", "silu", "sinh", "asinh", "atanh",
 })  # fmt: skip
 _NEAR_ONE_ERROR = 16 * 2.0**-23
+"""In any precision: such numbers are float32 at least."""
 _CHAIN_STEPS = 256
 _LONG_CHAIN_STEPS = 2048
 _CHAIN_LONGEST, _CHAIN_COUNTED = 1 << 16, 1 << 14
@@ -50,10 +51,19 @@ _BLOCK_ELEMENTS = 1 << 24
 
 
 class KeptWide(DispatchMode):
-    """Keep a float64 run in float64 where the module says `.float()`, meaning "not less than float32"."""
+    """Keep a float64 run in float64 where the module says `.float()`, meaning "not less than float32".
+
+    The largest number there is, with which scores are masked, stays that of the contract's `dtype`.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        largest = torch.finfo(torch.float64).max
+        self._ends = {sign * largest: sign * torch.finfo(dtype).max for sign in (1, -1)}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        args = tuple(self._ends.get(arg, arg) if isinstance(arg, float) else arg for arg in args)
         if name_of(func) == "_to_copy" and kwargs.get("dtype") == torch.float32:
             kwargs = {**kwargs, "dtype": torch.float64}
         return func(*args, **kwargs)

@@ -147,10 +147,16 @@ class Reference:
                 noise.disturb(tensor, input_amplitude)
         torch.set_default_dtype(torch.float64)
         try:
-            with KeptWide(), noise or contextlib.nullcontext():
+            with KeptWide(self._lowest(tensors)), noise or contextlib.nullcontext():
                 return tensors_of(self._run(self._wide, unflatten(tree, wide), in_place=True))
         finally:
             torch.set_default_dtype(torch.float32)
+
+    def _lowest(self, tensors: list[torch.Tensor]) -> torch.dtype:
+        """The least floating precision that anything is computed in; eight bits are only stored."""
+        everything = (*tensors, *self._module.parameters())
+        floats = [t.dtype for t in everything if t.is_floating_point() and t.dtype.itemsize > 1]
+        return max(floats, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
 
     def _run(self, module: torch.nn.Module, inputs: list[Any], *, in_place: bool = False) -> Any:
         if not in_place:

@@ -169,7 +169,8 @@ class FloatTolerance:
         rounded = o.to(self._dtype).double()
         special = ~torch.isfinite(rounded)
         same = torch.where(torch.isnan(rounded), torch.isnan(g), g == rounded)
-        error = torch.where(special, 0.0, (g - o).abs_())
+        apart = (g - o).abs_()
+        error = torch.where(special, 0.0, apart)
         limit = ULP_FACTOR * self._info.eps * self._finite(o).abs_()
         limit += self._element_allowances(span, o)
         jumps = torch.zeros_like(special)
@@ -178,7 +179,11 @@ class FloatTolerance:
             jumps = sensitivity > JUMP_FACTOR * limit
             limit += sensitivity
         limit *= slack
-        bad = torch.where(special, ~same, ~(error <= limit))
+        # On the brink of overflow one honest answer is infinite and another is not.
+        brink = o.abs() + limit >= self._info.max
+        overflowed = brink & torch.isinf(g) & (g.sign() == o.sign())
+        bad = ~torch.where(special, same | (apart <= limit), (error <= limit) | overflowed)
+        jumps |= overflowed
         if self._loose is not None:
             excused = self._loose[span.elements] & ~torch.isfinite(g)
             bad &= ~excused
