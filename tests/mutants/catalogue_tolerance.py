@@ -15,6 +15,7 @@ ELEMENT = f"{EDGES}::test_one_element_is_held_alone_where_its_tile_would_hide_it
 CLUSTER = f"{EDGES}::test_a_cluster_of_small_errors_fails_where_each_alone_would_pass"
 NOT_FINITE = f"{EDGES}::test_a_number_may_not_become_nan_or_infinite"
 SPECIAL = f"{EDGES}::test_nan_and_infinity_must_stand_where_the_specification_has_them"
+BRINK = f"{EDGES}::test_on_the_brink_of_overflow_both_sides_are_right"
 BLOCKS = f"{EDGES}::test_blocks_cover_the_whole_output"
 OUTPUTS = f"{EDGES}::test_every_output_is_checked"
 SLACK = f"{EDGES}::test_slack_widens_in_proportion"
@@ -30,8 +31,8 @@ _TOLERANCE = (
     Mutant(
         "element-test-removed",
         TOLERANCE,
-        "bad = torch.where(special, ~same, ~(error <= limit))",
-        "bad = torch.where(special, ~same, torch.zeros_like(special))",
+        "(error <= limit) | overflowed",
+        "torch.ones_like(special)",
         (ELEMENT,),
         "D10",
     ),
@@ -44,7 +45,12 @@ _TOLERANCE = (
         "D10",
     ),
     Mutant(
-        "nan-passes-the-element-test", TOLERANCE, "~(error <= limit)", "error > limit", (NOT_FINITE,), "D12"
+        "nan-passes-the-element-test",
+        TOLERANCE,
+        "(error <= limit) |",
+        "~(error > limit) |",
+        (NOT_FINITE,),
+        "D12",
     ),
     Mutant(
         "nan-dropped-by-the-quick-look",
@@ -63,10 +69,18 @@ _TOLERANCE = (
         "D11",
     ),
     Mutant(
+        "overflow-anywhere-excused",
+        TOLERANCE,
+        "overflowed = brink & torch.isinf(g)",
+        "overflowed = torch.isinf(g)",
+        (BRINK,),
+        "D12",
+    ),
+    Mutant(
         "special-values-not-compared",
         TOLERANCE,
-        "bad = torch.where(special, ~same, ~(error <= limit))",
-        "bad = ~special & ~(error <= limit)",
+        "same | (apart <= limit)",
+        "special",
         (SPECIAL,),
         "D11",
     ),
