@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -184,6 +185,45 @@ def test_the_largest_number_is_that_of_the_contract(
     x = normal(20, 30).to(dtype)
     (exact,) = reference(Masked).exact([x])
     assert exact.dtype == torch.float64 and torch.equal(exact, mask(x).double())
+
+
+def function(of: Callable[..., torch.Tensor]) -> Callable[[], torch.nn.Module]:
+    class Function(torch.nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            return of(*inputs)
+
+    return Function
+
+
+def rounded_product(x: torch.Tensor, w: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return (x.to(dtype) @ w.to(dtype)).float() * 2
+
+
+def test_dtypes_that_a_module_names_do_not_make_the_oracle_less_exact() -> None:
+    x, w = normal(20, 30), normal(30, 10, seed=1)
+    angles = reference(function(lambda x: x.sin() * torch.arange(30, dtype=torch.float32).div(7).exp()))
+    (exact,) = angles.exact([x])
+    assert torch.equal(exact, x.double().sin() * torch.arange(30, dtype=torch.float64).div(7).exp())
+    for low in (torch.float16, torch.bfloat16):
+        rounding = partial(rounded_product, dtype=low)
+        (exact,) = reference(function(rounding)).exact([x, w])
+        assert exact.dtype == torch.float64
+        assert torch.equal(exact, (x.to(low).double() @ w.to(low).double()) * 2)
+
+
+def test_each_operator_rounds_to_a_unit_of_its_own() -> None:
+    half, single = torch.finfo(torch.bfloat16).eps, torch.finfo(torch.float32).eps
+    x = normal(20, 30).bfloat16()
+    seen = reference(function(lambda x: (x + 1).float().exp().bfloat16().float().sin())).roundings([x])
+    assert seen == [("add", half), ("exp", half), ("sin", single)]
+    units = {"add": 0.0, "exp": 0.0, "sin": 1e-3}
+    with RoundingNoise(0.5, 1, CPU, native=list(units.items())):
+        noisy = (x.double() + 1).exp().sin()
+    exact = (x.double() + 1).exp().sin()
+    assert 0 < ((noisy - exact) / exact).abs().max() <= 1.0001e-3
+    with RoundingNoise(0.5, 1, CPU, native=[("mul", 0.0), ("exp", 0.0)]):
+        lost = (x.double() + 1).exp()
+    assert ((lost - (x.double() + 1).exp()) / lost).abs().max() > 0.1
 
 
 def test_new_weights_reach_every_run() -> None:

@@ -13,7 +13,7 @@ Not covered: fused backward passes, sparse and quantised tensors (they run undis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,11 @@ _BLOCK_ELEMENTS = 1 << 24
 
 
 class KeptWide(DispatchMode):
-    """Keep a float64 run in float64 where the module says `.float()`, meaning "not less than float32".
+    """Keep a float64 run in float64 where the module names a dtype.
 
-    The largest number there is, with which scores are masked, stays that of the contract's `dtype`.
+    float32 means "not less than float32". Half precisions mean that a result is rounded there; what follows
+    is exact again. The largest number there is, with which scores are masked, stays that of the contract's
+    `dtype`.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -64,9 +66,32 @@ class KeptWide(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         args = tuple(self._ends.get(arg, arg) if isinstance(arg, float) else arg for arg in args)
-        if name_of(func) == "_to_copy" and kwargs.get("dtype") == torch.float32:
-            kwargs = {**kwargs, "dtype": torch.float64}
-        return func(*args, **kwargs)
+        dtype = kwargs.get("dtype")
+        if dtype in (torch.float16, torch.bfloat16):
+            return func(*args, **kwargs).double()
+        return func(*args, **({**kwargs, "dtype": torch.float64} if dtype == torch.float32 else kwargs))
+
+
+class Roundings(DispatchMode):
+    """Note, in the order they happen, which operators round their results, and to what unit.
+
+    A specification that takes bfloat16 and says `.float()` rounds to float32 from there on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, float]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        units = [torch.finfo(t.dtype).eps for t in _tensors(out) if t.is_floating_point()]
+        if units and _rounds(func):
+            self.seen.append((name_of(func), max(units)))
+        elif units and name_of(func) == "_to_copy" and self.seen:
+            # float64 runs do not show it where the dtype is that of an input.
+            name, before = self.seen[-1]
+            self.seen[-1] = (name, max(before, *units))
+        return out
 
 
 class RoundingNoise(DispatchMode):
@@ -82,10 +107,13 @@ class RoundingNoise(DispatchMode):
         seed: int,
         device: torch.device,
         *,
+        native: Sequence[tuple[str, float]] = (),
         chain_amplitude: float = 0.0,
         full_size: bool = False,
     ) -> None:
         """Args:
+        native: operators in the order they are run, each with an amplitude of its own; as soon as another
+            one is met, `amplitude` is that of all.
         chain_amplitude: the error of one addition, of which a sum of n has the square root of n, and what a
             fused operator's steps are off by, whatever its result is rounded to.
         full_size: every error has the full amplitude, with a random sign. A small draw would hide the one
@@ -94,6 +122,7 @@ class RoundingNoise(DispatchMode):
         super().__init__()
         self._full_size = full_size
         self._amplitude = amplitude
+        self._native = list(reversed(native))
         self._chain = chain_amplitude
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -101,19 +130,26 @@ class RoundingNoise(DispatchMode):
         kwargs = kwargs or {}
         recipe = recipe_of(func) if self._chain and _is_wide(func, args) else None
         out = func(*args, **kwargs) if recipe is None else recipe(self, *args, **kwargs)
-        if name_of(func) in _EXACT or func.is_view:
+        if not _rounds(func) or not any(t.is_floating_point() for t in _tensors(out)):
             return out
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            self.disturb(tensor, self._amplitude, absolute=name_of(func) in _NEAR_ONE)
+        amplitude = self._amplitude_of(name_of(func))
+        for tensor in _tensors(out):
+            self.disturb(tensor, amplitude, absolute=name_of(func) in _NEAR_ONE)
         return out
 
-    def disturb(self, tensor: Any, amplitude: float, *, absolute: bool = False) -> None:
+    def _amplitude_of(self, name: str) -> float:
+        if self._native and self._native[-1][0] == name:
+            return self._native.pop()[1]
+        self._native = []
+        return self._amplitude
+
+    def disturb(self, tensor: torch.Tensor, amplitude: float, *, absolute: bool = False) -> None:
         """In place; integers, lower precisions and what is not finite are left alone.
 
         Args:
             absolute: disturb as if the result were at least one in size.
         """
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64 or tensor.numel() == 0:
+        if tensor.dtype != torch.float64 or tensor.numel() == 0:
             return
         # In pieces: noise for gigabytes would need gigabytes.
         pieces = tensor.view(-1).split(_BLOCK_ELEMENTS) if tensor.is_contiguous() else (tensor,)
@@ -215,6 +251,14 @@ class Reordered(DispatchMode):
 
     def transform(self, apply: Callable[[torch.Tensor], Any], x: torch.Tensor, dims: list[int]) -> Any:
         return apply(x)
+
+
+def _tensors(out: Any) -> list[torch.Tensor]:
+    return [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
+
+
+def _rounds(func: Any) -> bool:
+    return name_of(func) not in _EXACT and not func.is_view
 
 
 def _is_narrow(args: Any) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from assay.correctness.honest import KeptWide, Reordered, RoundingNoise
+from assay.correctness.honest import KeptWide, Reordered, RoundingNoise, Roundings
 from assay.correctness.mutants import Linearised, lower_dtype
 from assay.problems import Instance, Precision
 from assay.problems.nests import map_tensors
@@ -37,6 +37,7 @@ class Reference:
         self._wide: torch.nn.Module | None = None
         self.oracle = "float64"
         self._earlier: list[Any] | None = None
+        self._roundings: list[tuple[str, float]] | None = None
 
     def state(self) -> dict[str, torch.Tensor]:
         return {name: tensor.detach() for name, tensor in self._module.state_dict().items()}
@@ -51,6 +52,7 @@ class Reference:
         """The same specification, whose answer is what an earlier call and another leave in its buffers."""
         twin = copy.copy(self)
         twin._earlier = earlier
+        twin._roundings = None
         return twin
 
     def constant_parameters(self) -> set[str]:
@@ -98,6 +100,7 @@ class Reference:
         amplitude: float,
         seed: int,
         *,
+        amplitude_of: Callable[[float], float] | None = None,
         input_amplitude: float,
         chain_amplitude: float = 0.0,
         full_size: bool = False,
@@ -105,14 +108,29 @@ class Reference:
         """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well.
 
         Args:
+            amplitude_of: by the unit that the specification itself rounds to at each operator, if given.
             chain_amplitude: what each addition of a sum is off by.
         """
         if self.oracle != "float64":
             return [_widened(t) for t in tensors_of(self.native(inputs))]
+        native = [(name, amplitude_of(unit)) for name, unit in self.roundings(inputs)] if amplitude_of else []
         noise = RoundingNoise(
-            amplitude, seed, self.device, chain_amplitude=chain_amplitude, full_size=full_size
+            amplitude,
+            seed,
+            self.device,
+            native=native,
+            chain_amplitude=chain_amplitude,
+            full_size=full_size,
         )
         return self._run_wide(inputs, noise, input_amplitude)
+
+    def roundings(self, inputs: list[Any]) -> list[tuple[str, float]]:
+        """The operators that round, in their order, with the unit each rounds to; contents do not matter."""
+        if self._roundings is None:
+            with Roundings() as mode:
+                self._run(self._module, inputs)
+            self._roundings = mode.seen
+        return self._roundings
 
     def downgraded(self, inputs: list[Any]) -> list[torch.Tensor] | None:
         """The same function with operands rounded to the next lower precision; None if there is none."""

@@ -110,19 +110,28 @@ class Yardstick:
         """Inputs are given exactly, whatever their dtype: only float32 arithmetic disturbs them."""
         unit = self._unit()
         arithmetic = sign * min(unit, FLOAT32_EPS)
+
+        def amplitude(native: float) -> float:
+            rounded = min(max(native, abs(arithmetic)), unit)
+            return sign * rounded * (noise.ulps if rounded <= FLOAT32_EPS else noise.low_ulps)
+
+        # One input of low precision lends no tolerance to what is computed and returned in a higher one.
+        finer = any(t.is_floating_point() and torch.finfo(t.dtype).eps < unit for t in self.native)
         return self._reference.noisy(
             self._inputs,
-            sign * unit * (noise.ulps if unit <= FLOAT32_EPS else noise.low_ulps),
+            amplitude(unit),
             self._seed + k,
+            amplitude_of=amplitude if finer else None,
             input_amplitude=noise.ulps * arithmetic,
             chain_amplitude=noise.chain_ulps * arithmetic,
             full_size=full_size,
         )
 
     def _unit(self) -> float:
-        """Rounding unit of the lowest floating precision among inputs and outputs."""
+        """That of the lowest floating precision among inputs, outputs and all that lies between."""
         floats = [t.dtype for t in [*self.native, *tensors_of(self._inputs)] if t.is_floating_point()]
-        return max((torch.finfo(d).eps for d in floats), default=FLOAT32_EPS)
+        between = [unit for _, unit in self._reference.roundings(self._inputs)]
+        return max([*between, *(torch.finfo(d).eps for d in floats)], default=FLOAT32_EPS)
 
     def _learn(self, variant: list[torch.Tensor], *, wide: bool) -> None:
         variant = as_real(variant)
