@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,13 +94,40 @@ def test_layouts_the_reference_refuses_are_dropped(tmp_path: Path) -> None:
 
 def test_structure_of_inputs_is_respected() -> None:
     cases = small_cases(problem("6_UpperTriangular"), 0)
-    assert {case.distribution for case in cases} == {"nominal"}
+    assert {case.kept for case in cases if case.distribution != "nominal"} == {(0,)}
     assert all(case.sizes["M"] == case.sizes["K"] for case in cases)
     x = torch.rand(20, 20)
     structured = (torch.triu(x), x + x.T, x.round(), x.softmax(1), x.sort(1).values, torch.ones(20, 20))
     assert all(looks_structured(tensor) for tensor in structured)
     assert looks_structured(torch.nn.functional.normalize(x, dim=0))
     assert not looks_structured(x) and not looks_structured(torch.randn(3, 7, 5).half())
+
+
+def test_one_structured_input_leaves_the_others_free(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 512\ncols = 256\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, mask, x):\n        return x.softmax(-1) * mask\n"
+        "def get_inputs():\n    return [(torch.rand(rows, cols) > 0.5).float(), torch.randn(rows, cols)]\n"
+    )
+    masked = load_problem(path)
+    redrawn = [case for case in small_cases(masked, 0) if case.distribution != "nominal"]
+    assert redrawn and all(case.kept == (0,) for case in redrawn)
+    mask, x = masked.bind(replace(redrawn[0], distribution="shifted")).make_inputs(1, torch.device("cpu"))
+    assert set(mask.unique().tolist()) <= {0.0, 1.0} and float(x.abs().max()) > 50
+
+
+def test_positive_contents_where_no_others_are_legal(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 512\ncols = 256\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.log10(x + 1e-10)\n"
+        "def get_inputs():\n    return [torch.rand(rows, cols)]\n"
+    )
+    problem = load_problem(path)
+    (case,) = [case for case in small_cases(problem, 0) if case.distribution != "nominal"]
+    (x,) = problem.bind(case).make_inputs(1, torch.device("cpu"))
+    assert case.distribution == "positive" and float(x.min()) >= 0 and float(x.max()) > 10
 
 
 def test_sizes_hidden_in_the_code_still_get_layouts(tmp_path: Path) -> None:

@@ -41,6 +41,23 @@ def test_one_input_alone_or_integers_are_not_taken_apart() -> None:
     assert one_changed(pair(), [torch.randn(3, 8), torch.randn(16, 8)], 0) is None
 
 
+def test_inputs_that_obey_a_rule_stay() -> None:
+    old, new = pair(), pair()
+    after = touched(old, new, 1, {0})
+    assert torch.equal(after[0], old[0]) and not torch.equal(after[1], old[1])
+    for turn in range(3):
+        changed = one_changed(old, new, turn, {0})
+        assert changed is not None
+        assert torch.equal(changed[0], old[0]) and torch.equal(changed[1], new[1])
+    assert one_changed(old, new, 0, {0, 1}) is None
+
+
+def test_eight_bit_inputs_are_touched_too() -> None:
+    old, new = ([torch.randn(MANY).to(torch.float8_e4m3fn)] for _ in range(2))
+    (after,) = touched(old, new, 1)
+    assert int((after.float() != old[0].float()).sum()) <= 4 and after.float().isfinite().all()
+
+
 def test_few_weights_are_nudged_and_buffers_are_not() -> None:
     state = {"weight": torch.randn(32, 16), "mean": torch.randn(16), "steps": torch.tensor(3)}
     names = frozenset({"weight"})

@@ -352,7 +352,7 @@ _CASES = (
     Mutant(
         "second-input-all-new",
         CASES,
-        "changed or touched(first, inputs, secrets.randbits(62))",
+        "changed or touched(first, inputs, secrets.randbits(62), run.kept)",
         "changed or inputs",
         (f"{JUDGED}::test_the_second_input_is_almost_the_first_under_the_same_tensor",),
         "C5",

@@ -8,6 +8,7 @@ may have to agree with each other.
 from __future__ import annotations
 
 import random
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -19,18 +20,21 @@ MANY, SPIKE = 1 << 20, 256.0
 """Whoever answers from a sample of so many elements misses a few large ones."""
 
 
-def touched(inputs: list[Any], fresh: list[Any], seed: int) -> list[Any]:
+def touched(inputs: list[Any], fresh: list[Any], seed: int, kept: Container[int] = frozenset()) -> list[Any]:
     """A copy of `inputs` in which a few elements of each floating tensor come from `fresh`, enlarged
-    where there are many."""
+    where there are many; tensors whose numbers are in `kept` obey a rule, and stay."""
     rng = random.Random(seed)
     mine: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
     tree = flatten(inputs, mine)
     flatten(fresh, theirs)
-    return unflatten(tree, [_mixed(a, b, rng) for a, b in zip(mine, theirs, strict=True)])
+    pairs = enumerate(zip(mine, theirs, strict=True))
+    return unflatten(tree, [a if k in kept else _mixed(a, b, rng) for k, (a, b) in pairs])
 
 
-def one_changed(inputs: list[Any], fresh: list[Any], turn: int) -> list[Any] | None:
+def one_changed(
+    inputs: list[Any], fresh: list[Any], turn: int, kept: Container[int] = frozenset()
+) -> list[Any] | None:
     """`inputs` with one of its tensors from `fresh`, each in its turn; None where there is but one.
 
     A memo keyed on some of the inputs answers for all of them.
@@ -43,7 +47,10 @@ def one_changed(inputs: list[Any], fresh: list[Any], turn: int) -> list[Any] | N
         return None
     if any(a.shape != b.shape for a, b in zip(mine, theirs, strict=True)):
         return None
-    which = turn % len(mine)
+    free = [k for k in range(len(mine)) if k not in kept]
+    if not free:
+        return None
+    which = free[turn % len(free)]
     changed: list[Any] = unflatten(tree, [*mine[:which], theirs[which], *mine[which + 1 :]])
     return changed
 
@@ -54,5 +61,7 @@ def _mixed(tensor: torch.Tensor, other: torch.Tensor, rng: random.Random) -> tor
     mixed = tensor.clone()
     for _ in range(TOUCHED_ELEMENTS):
         index = tuple(rng.randrange(n) for n in tensor.shape)
-        mixed[index] = other[index] * (SPIKE if tensor.numel() >= MANY else 1.0)
+        mixed[index] = other[index]
+        if tensor.numel() >= MANY and tensor.itemsize > 1:  # eight bits hold no number as large
+            mixed[index] *= SPIKE
     return mixed

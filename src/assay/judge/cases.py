@@ -222,8 +222,8 @@ class CaseRunner:
         if k == 1:
             self._turn += 1
             first, run.first_inputs = run.first_inputs, []
-            changed = one_changed(first, inputs, self._turn // 2) if self._turn % 2 else None
-            return changed or touched(first, inputs, secrets.randbits(62))
+            changed = one_changed(first, inputs, self._turn // 2, run.kept) if self._turn % 2 else None
+            return changed or touched(first, inputs, secrets.randbits(62), run.kept)
         if k == 0:
             run.first_inputs = inputs
         return inputs

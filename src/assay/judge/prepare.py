@@ -30,6 +30,7 @@ CONTENTS_BYTES = 1 << 31
 LAYOUT_BYTES = 1 << 28
 BEYOND_BYTES = 1 << 28
 FULL_SIZE = "full-size-"
+UNEVEN = ("mixture", "row_scaled", "positive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class PreparedCase:
     nominal: bool
     free_contents: bool
     """Floating inputs may hold anything: no structure ties their elements together."""
+    kept: tuple[int, ...] = ()
+    """But for these, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
         precision = dataclasses.replace(precision, allow_tf32=True)
     chosen, notes = _choose(problem, policy, device)
     cases = []
-    free = any(case.derived and case.distribution != "nominal" for case in chosen)
+    redrawn = [case for case in chosen if case.derived and case.distribution != "nominal"]
+    kept = redrawn[0].kept if redrawn else ()
     for k, case in enumerate(chosen):
         try:
             instance = problem.bind(case)
@@ -71,7 +75,7 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
                 continue  # the specification does not take this size here, so no candidate has to
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise UserError(f"{problem.name} fails on its own case {case.name!r}: {reason}") from error
-        cases.append(PreparedCase(instance, calibration, k == 0, free))
+        cases.append(PreparedCase(instance, calibration, k == 0, bool(redrawn), kept))
     notes += unseen(cases)
     record = ProblemRecord(
         name=problem.name,
@@ -116,12 +120,12 @@ def _at_full_size(nominal: Case, derived: list[Case], size_bytes: int) -> list[C
     gigabytes a second full-size case would cost more than all others together: there are none.
     """
     cases = []
-    uneven = [case.distribution for case in derived if case.distribution in ("mixture", "row_scaled")]
+    uneven = [case for case in derived if case.distribution in UNEVEN]
     if uneven and nominal.distribution == "nominal" and size_bytes <= CONTENTS_BYTES:
-        name = f"{FULL_SIZE}{uneven[-1]}"
-        cases.append(
-            dataclasses.replace(nominal, name=name, distribution=uneven[-1], hidden=True, derived=True)
-        )
+        last = uneven[-1]
+        contents = {"distribution": last.distribution, "kept": last.kept}
+        name = f"{FULL_SIZE}{last.distribution}"
+        cases.append(dataclasses.replace(nominal, name=name, **contents, hidden=True, derived=True))
     layouts = [case.layout for case in derived if case.layout != "given"]
     if layouts and nominal.layout == "given" and size_bytes <= LAYOUT_BYTES:
         name = f"{FULL_SIZE}{layouts[0]}"

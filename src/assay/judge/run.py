@@ -26,6 +26,7 @@ class Run:
         self.calibration = case.calibration
         self.precision = precision
         self.free_contents = case.free_contents and not case.calibration.writes_inputs
+        self.kept = frozenset(case.kept)
         self.lends_inputs = case.calibration.writes_inputs or case.calibration.shares_inputs
         self.first_inputs: list[Any] = []
         self.renewals = 0

@@ -44,6 +44,7 @@ class _Deriver:
         self._rng = random.Random(seed)
         self._trials = Trials(source, nominal)
         self._search = SizeSearch(source, self._trials, nominal.sizes)
+        self._structured: tuple[int, ...] = ()
         self._free_contents = True
         self._layouts: tuple[str, ...] = ()
         self._found: list[Case] = []
@@ -53,7 +54,9 @@ class _Deriver:
         drawn = None if base is None else self._trials.confirmed(self._case("base", base))
         if base is None or drawn is None:
             return ()
-        self._free_contents = not any(looks_structured(tensor) for tensor in tensors_in(drawn))
+        floats = {k: tensor for k, tensor in enumerate(tensors_in(drawn)) if is_working_float(tensor)}
+        self._structured = tuple(k for k, tensor in floats.items() if looks_structured(tensor))
+        self._free_contents = len(self._structured) < len(floats)
         layouts = (*_LAYOUTS_OF_SEVERAL, *_LAYOUTS)
         self._layouts = tuple(name for name in layouts if self._accepts(self._case("base", base, name)))
         self._choose(base)
@@ -102,6 +105,8 @@ class _Deriver:
             self._add(uneven[0], base, [("given", uneven[0])])
         if not any(case.distribution == other for case in self._found):
             self._add(other, base, [("given", other)])
+        if all(case.distribution == "nominal" for case in self._found):  # logarithms, say
+            self._add("positive", base, [("given", "positive")])
         for empty in self._search.single(base, 0, rng, leading=True):
             if self._add("empty", empty, [("given", "nominal")]):
                 break
@@ -135,6 +140,7 @@ class _Deriver:
             sizes=self._trials.sizes(self._search.sizes(setting)),
             layout=layout,
             distribution=distribution,
+            kept=self._structured if distribution != "nominal" else (),
             hidden=True,
             derived=True,
         )

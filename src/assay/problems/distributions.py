@@ -79,6 +79,10 @@ def _row_scaled(rows: int, columns: int, like: torch.Tensor, generator: torch.Ge
     return _normal(rows, columns, like, generator).mul_(torch.exp2(exponents))
 
 
+def _positive(rows: int, columns: int, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _row_scaled(rows, columns, like, generator).abs_()
+
+
 def _force(choices: torch.Tensor, values: tuple[float, ...], generator: torch.Generator) -> None:
     """Each value is chosen by some row, because chance leaves out the rare, but never by the first: a prefix
     tells nothing of what follows. Zero stands for the ordinary choice."""
@@ -130,4 +134,5 @@ _DRAWS: dict[str, _Draw] = {
     "mixture": _mixture,
     "shifted": _shifted,
     "sparse": _sparse,
+    "positive": _positive,
 }

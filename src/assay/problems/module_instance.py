@@ -7,6 +7,7 @@ Not covered: tensors hidden inside other objects that get_inputs() may return.
 from __future__ import annotations
 
 import inspect
+import itertools
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -110,13 +111,14 @@ class ModuleInstance:
             return inputs
         generator = torch.Generator(device=device)
         generator.manual_seed(seed)
-        kept = {id(value) for value in vars(self._module).values() if isinstance(value, torch.Tensor)}
+        owned = {id(value) for value in vars(self._module).values() if isinstance(value, torch.Tensor)}
+        turn = itertools.count()
 
         def change(tensor: torch.Tensor) -> torch.Tensor:
-            if not is_working_float(tensor):
+            if next(turn) in self.case.kept or not is_working_float(tensor):
                 return tensor
             whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-            if not (whole and tensor.is_contiguous()) or id(tensor) in kept:
+            if not (whole and tensor.is_contiguous()) or id(tensor) in owned:
                 # A view, or a tensor the module keeps: writing in place would change something else as well.
                 tensor = tensor.clone(memory_format=torch.contiguous_format)
             redraw(tensor, self.case.distribution, generator, behind_prefix=True)

@@ -18,7 +18,7 @@ import torch
 from assay.records.rules import Rules
 
 LAYOUTS = ("given", "strided", "offset", "transposed", "sliced", "mixed")
-DISTRIBUTIONS = ("nominal", "normal", "row_scaled", "mixture", "shifted", "sparse", "special")
+DISTRIBUTIONS = ("nominal", "normal", "row_scaled", "mixture", "shifted", "sparse", "positive", "special")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Case:
     """Floating-point dtype for inputs and parameters, e.g. "float16"; None keeps what the problem makes."""
     layout: str = "given"
     distribution: str = "nominal"
+    kept: tuple[int, ...] = ()
+    """Inputs, counted through all nests, that stay as the problem draws them whatever the distribution."""
     hidden: bool = False
     """Not shown in templates or public listings."""
     derived: bool = False
