@@ -239,6 +239,35 @@ def test_what_passes_at_level_0_passes_at_level_1() -> None:
             assert subject.check([got], levels=(0,)).ok and subject.check([got], levels=(1,)).ok
 
 
+# ---- several precisions in one specification
+
+
+@pytest.mark.parametrize("low", [torch.float16, torch.bfloat16])
+def test_a_low_input_lends_no_tolerance_to_a_float32_answer(low: torch.dtype) -> None:
+    for seed in range(3):
+        x = normal(60, 100, seed=seed).to(low)
+        exact = x.double().softmax(-1)
+        for honest in (online_softmax(x.float()), exact.float()):
+            assert judged(lambda x: x.float().softmax(-1), [x], honest, seed).ok
+        assert not judged(lambda x: x.float().softmax(-1), [x], x.softmax(-1).float(), seed).ok
+
+
+@pytest.mark.parametrize("low", [torch.float16, torch.bfloat16])
+def test_what_a_specification_rounds_on_its_way_others_round_their_way(low: torch.dtype) -> None:
+    def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return ((x.to(low) @ w.to(low)) @ w.to(low)).float()
+
+    def chunked(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        parts = zip(x.to(low).float().split(50, 1), w.to(low).float().split(50), strict=True)
+        return torch.stack([a @ b for a, b in parts]).sum(0).to(low)
+
+    for seed in range(3):
+        x, w = normal(60, 200, seed=seed), normal(200, 200, seed=seed + 100)
+        assert judged(twice, [x, w], chunked(chunked(x, w), w).float(), seed).ok
+        eight_bits = x.to(torch.float8_e4m3fn).float()
+        assert not judged(twice, [x, w], chunked(chunked(eight_bits, w), w).float(), seed).ok
+
+
 # ---- near-ties
 
 
@@ -335,6 +364,23 @@ def test_index_of_near_equals_may_differ_but_no_other(kind: str) -> None:
         if kind != "argmax":
             assert not judged(lambda x: pick(_scores(x)), [x], [native[0] * 1.001, native[1]], seed).ok
     assert changed > 0
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_places_of_computed_scores_that_tie_in_the_specifications_precision(cut: bool) -> None:
+    def route(x: torch.Tensor) -> torch.Tensor:
+        scores = torch.sigmoid(x * 20)  # many are one in float32, and not in float64
+        return scores.sort(-1, descending=True).indices[:, :4] if cut else scores.topk(4, -1).indices
+
+    x = normal(50, 40, seed=9)
+    by_logit = x.topk(4, -1).indices
+    other = 39 - x.flip(-1).mul(20).sigmoid().topk(4, -1).indices
+    assert not torch.equal(by_logit, route(x)) and not torch.equal(other, route(x))
+    assert judged(route, [x], by_logit).ok and judged(route, [x], other).ok
+    assert not judged(route, [x], by_logit.roll(1, 0)).ok
+    twice = by_logit.clone()
+    twice[7, 1] = twice[7, 0]
+    assert not judged(route, [x], twice).ok
 
 
 def test_exact_selections_have_no_ties_to_flip() -> None:

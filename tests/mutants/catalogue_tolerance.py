@@ -77,6 +77,22 @@ _TOLERANCE = (
         "D12",
     ),
     Mutant(
+        "one-unit-for-all-operators",
+        "correctness/yardstick.py",
+        "amplitude_of=amplitude if finer else None",
+        "amplitude_of=None",
+        (f"{EDGES}::test_a_low_input_lends_no_tolerance_to_a_float32_answer",),
+        "F1",
+    ),
+    Mutant(
+        "any-rank-excused",
+        TIES,
+        "            excused |= _same_elements(scores, dim, got, native)",
+        "            excused |= True",
+        (f"{EDGES}::test_places_of_computed_scores_that_tie_in_the_specifications_precision",),
+        "F18",
+    ),
+    Mutant(
         "special-values-not-compared",
         TOLERANCE,
         "same | (apart <= limit)",

@@ -17,6 +17,7 @@ import torch
 
 from assay.correctness.honest import KeptWide, Reordered, RoundingNoise, Roundings
 from assay.correctness.mutants import Linearised, lower_dtype
+from assay.correctness.ties import Ranking, Rankings
 from assay.problems import Instance, Precision
 from assay.problems.nests import map_tensors
 from assay.problems.values import canonical, flatten, unflatten
@@ -131,6 +132,12 @@ class Reference:
                 self._run(self._module, inputs)
             self._roundings = mode.seen
         return self._roundings
+
+    def rankings(self, inputs: list[Any]) -> list[Ranking]:
+        """What it ranks on its way."""
+        with Rankings() as mode:
+            self._run(self._module, inputs)
+        return mode.seen
 
     def downgraded(self, inputs: list[Any]) -> list[torch.Tensor] | None:
         """The same function with operands rounded to the next lower precision; None if there is none."""

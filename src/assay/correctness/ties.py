@@ -6,20 +6,62 @@ would show. Whether it names places is tried: equal elements are told apart by n
 turned by one along a dimension, and the places have to follow. Then every place of an equal element counts as
 right, as long as none is named twice where the oracle names none twice.
 
+Scores that are computed are seen where the specification ranks them. They tie in its own precision, where an
+exact answer would not: who names a place of the same score there is as right as the specification itself.
+
 Not covered: one place in each row, of which torch promises the first (argmax); the order that a stable sort
-promises; places in tensors that are no inputs (computed scores), for which the variants have to do.
+promises; places that were computed with after they were found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+
+from assay.correctness.modes import DispatchMode
+from assay.correctness.recipes import name_of
 
 UNTYING = 1e-13
 """Of the largest element: less than float32 can tell, more than float64 rounds."""
 
 Tensors = list[torch.Tensor]
+
+
+class Ranking(NamedTuple):
+    """Scores that were ranked along a dimension, and the places that were found."""
+
+    scores: torch.Tensor
+    dim: int
+    places: torch.Tensor
+
+
+class Rankings(DispatchMode):
+    """Note what is ranked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Ranking] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if name_of(func) in ("topk", "sort") and args[0].dim():
+            names = [argument.name for argument in func._schema.arguments]
+            given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+            self.seen.append(Ranking(args[0], given.get("dim", -1) % args[0].dim(), out[1]))
+        return out
+
+
+def equal_ranks(got: torch.Tensor, native: torch.Tensor, rankings: list[Ranking]) -> torch.Tensor:
+    """Where `got` names a place whose score is that of the place which the specification names there."""
+    excused = torch.zeros_like(got, dtype=torch.bool)
+    for scores, dim, places in rankings:
+        if places.dim() != native.dim() or places.shape[dim] < native.shape[dim]:
+            continue
+        if torch.equal(places.narrow(dim, 0, native.shape[dim]), native.long()):
+            excused |= _same_elements(scores, dim, got, native)
+    return excused
 
 
 def equal_places(

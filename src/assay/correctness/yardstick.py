@@ -18,7 +18,7 @@ import torch
 
 from assay.correctness.parts import Split, merged_parts
 from assay.correctness.reference import Reference, tensors_of
-from assay.correctness.ties import equal_places
+from assay.correctness.ties import equal_places, equal_ranks
 from assay.correctness.tolerance import FLOAT32_EPS, SHOWN, FloatTolerance, Report, unravel
 from assay.problems import Instance, Precision
 from assay.problems.values import canonical, flatten, unflatten
@@ -128,10 +128,9 @@ class Yardstick:
         )
 
     def _unit(self) -> float:
-        """That of the lowest floating precision among inputs, outputs and all that lies between."""
+        """Rounding unit of the lowest floating precision among inputs and outputs."""
         floats = [t.dtype for t in [*self.native, *tensors_of(self._inputs)] if t.is_floating_point()]
-        between = [unit for _, unit in self._reference.roundings(self._inputs)]
-        return max([*between, *(torch.finfo(d).eps for d in floats)], default=FLOAT32_EPS)
+        return max((torch.finfo(d).eps for d in floats), default=FLOAT32_EPS)
 
     def _learn(self, variant: list[torch.Tensor], *, wide: bool) -> None:
         variant = as_real(variant)
@@ -163,7 +162,8 @@ class Yardstick:
         def ask(others: list[torch.Tensor]) -> torch.Tensor:
             return as_real(self._reference.exact(unflatten(tree, others)))[output]
 
-        return equal_places(got, self.oracle[output], tensors, ask)
+        equal = equal_places(got, self.oracle[output], tensors, ask)
+        return equal | equal_ranks(got, self.native[output], self._reference.rankings(self._inputs))
 
 
 class TaskYardstick:
