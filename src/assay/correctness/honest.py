@@ -116,8 +116,8 @@ class RoundingNoise(DispatchMode):
             one is met, `amplitude` is that of all.
         chain_amplitude: the error of one addition, of which a sum of n has the square root of n, and what a
             fused operator's steps are off by, whatever its result is rounded to.
-        full_size: every error has the full amplitude, with a random sign. A small draw would hide the one
-            error that a whole row shares; but equal sizes can cancel, which hides near-ties.
+        full_size: every error has about the full amplitude, with a random sign. A small draw would hide the
+            one error that a whole row shares, and equal ones cancel where two elements compete.
         """
         super().__init__()
         self._full_size = full_size
@@ -164,7 +164,7 @@ class RoundingNoise(DispatchMode):
         noise = torch.empty_like(tensor)
         noise.uniform_(-1.0, 1.0, generator=self._generator)
         if self._full_size:
-            noise.sign_()
+            noise = (noise + noise.sign()).mul_(2 / 3)
         # An infinity (a mask, say) plus minus itself would be NaN.
         tensor.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
 

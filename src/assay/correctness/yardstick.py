@@ -38,7 +38,7 @@ class Noise(NamedTuple):
 
 NARROW = Noise(1.25, 0.3, 0.5)
 WIDE = Noise(16.0, 4.0, 2.0)
-NARROW_RUNS = 2
+NARROW_RUNS = 3
 OWN_ERROR_FACTOR = 4.0
 """Where torch itself is off by this much, another order of the same sums may be off by so many times that."""
 WIDE_PAIRS = 2
