@@ -103,8 +103,8 @@ _TOLERANCE = (
     Mutant(
         "honest-infinity-rejected",
         TOLERANCE,
-        "special = ~torch.isfinite(rounded)",
-        "special = torch.isnan(rounded)",
+        "same | (apart <= limit)",
+        "apart <= limit",
         (SPECIAL,),
         "F17",
     ),
