@@ -9,6 +9,7 @@ CLOCKS = "speed/clocks.py"
 DISTURBANCE = "speed/disturbance.py"
 SCORE = "speed/score.py"
 ROOFLINE = "speed/roofline.py"
+CALIBRATION = "judge/calibration.py"
 
 RATIOS = "null/test_compare.py"
 TWO_CLOCKS = "null/test_clocks.py"
@@ -484,4 +485,21 @@ _SCORE = (
     ),
 )
 
-MUTANTS = (*_RATIOS, *_CLOCKS, *_DISTURBANCE, *_SCORE)
+_SELF_TEST = (
+    Mutant(
+        "rejected-comparisons-forgotten",
+        CALIBRATION,
+        "                rejections.append(failure.message)\n",
+        "                del failure\n",
+        ("cpu/test_self_test.py::test_a_rejected_comparison_is_told_and_ends_nothing",),
+    ),
+    Mutant(
+        "false-calls-are-right-ones",
+        CALIBRATION,
+        "outcome(interval, margin) != NO_DIFFERENCE",
+        "outcome(interval, margin) == NO_DIFFERENCE",
+        ("cpu/test_self_test.py::test_false_calls_and_twins_are_counted",),
+    ),
+)
+
+MUTANTS = (*_RATIOS, *_CLOCKS, *_DISTURBANCE, *_SCORE, *_SELF_TEST)

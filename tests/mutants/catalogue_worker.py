@@ -11,6 +11,7 @@ PROTOCOL = "worker/protocol.py"
 TRIPWIRES = "worker/tripwires.py"
 HANDLE = "worker/handle.py"
 CHILD = "worker/child.py"
+PROCESSES = "sandbox/processes.py"
 CODEC = "records/codec.py"
 
 FRAMES = "null/test_protocol.py"
@@ -100,6 +101,13 @@ _MESSAGES = (
         "if not isinstance(status, str):",
         (f"{FRAMES}::test_a_child_cannot_claim_any_status",),
         "A12",
+    ),
+    Mutant(
+        "stopping-not-waited-for",
+        PROCESSES,
+        'in b"RSD" and time',
+        'in b"" and time',
+        ("null/test_standing_still.py::test_it_has_stopped_by_then",),
     ),
     Mutant(
         "oversized-frames-read",

@@ -48,6 +48,8 @@ def _show(console: Console, found: SelfTest) -> None:
         f"a kernel against itself: {found.false_calls} of {count} called different "
         f"({found.false_calls / count:.1%}); median interval ±{statistics.median(found.half_widths):.2%}"
     )
+    for text in found.rejections:
+        console.print(f"[red]rejected, which it should not be:[/] {text}")
     for line in histogram(found.ratios):
         console.print(line, highlight=False)
     twin = statistics.median(found.twin_ratios)

@@ -47,7 +47,7 @@ _LONG_CHAIN_STEPS = 2048
 _CHAIN_LONGEST, _CHAIN_COUNTED = 1 << 16, 1 << 14
 """Nobody adds up more in one chain, and the error is not said to grow as long: what is longer is shared among
 threads. Sums of millions would lend a tolerance in which a sample passes for the whole."""
-_BLOCK_ELEMENTS = 1 << 24
+_BLOCK_ELEMENTS = 1 << 22
 
 
 class KeptWide(DispatchMode):

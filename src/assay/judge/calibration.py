@@ -155,7 +155,7 @@ class _Bench:
         return Stable(self.shop, self._problem, opponent, b"")
 
     def race(self, candidate: Candidate) -> Interval:
-        """The opponent's time over the candidate's, as a verdict would state it."""
+        """The opponent's time over the candidate's, as a verdict would state it; a rejection propagates."""
         needed = self.shop.policy.processes_timed
         if self.shop.pool.spares < needed:
             self.shop.pool.warm(2 * needed)  # side by side they start in little more time than alone
@@ -164,8 +164,6 @@ class _Bench:
         try:
             race = Race(self.shop, course, self._stable, self._problem, candidate, 0.0)
             evidence = race.run(self.shop.built(candidate), b"")
-        except CandidateFailure as failure:
-            raise JudgeFault(f"a kernel of our own failed: {failure.message}") from failure
         finally:
             course.close()
         return ratio_interval([[log_ratio(b) for b in blocks] for blocks in steady_blocks(evidence.runs)])
@@ -212,19 +210,28 @@ class _Bench:
 
 def _measure(bench: _Bench, comparisons: int, on_progress: Callable[[str], None], start: float) -> SelfTest:
     margin = bench.shop.policy.margin
-    same: list[Interval] = []
-    for k in range(comparisons):
-        on_progress(f"a kernel against itself: {k + 1} of {comparisons}")
-        same.append(bench.race(bench.kernels.chewer()))
-    twins = []
-    for k in range(TWIN_RUNS):
-        on_progress(f"a twin that does {TWIN_SLOWDOWN - 1:.0%} more: {k + 1} of {TWIN_RUNS}")
-        twins.append(bench.race(bench.kernels.chewer(TWIN_SLOWDOWN)))
+    rejections: list[str] = []
+
+    def compared(what: str, factor: float, times: int) -> list[Interval]:
+        intervals = []
+        for k in range(times):
+            on_progress(f"{what}: {k + 1} of {times}")
+            try:
+                intervals.append(bench.race(bench.kernels.chewer(factor)))
+            except CandidateFailure as failure:
+                rejections.append(failure.message)
+        if not intervals:
+            raise JudgeFault(f"kernels of our own are rejected: {rejections[-1]}")
+        return intervals
+
+    same = compared("a kernel against itself", 1.0, comparisons)
+    twins = compared(f"a twin that does {TWIN_SLOWDOWN - 1:.0%} more", TWIN_SLOWDOWN, TWIN_RUNS)
     on_progress("known durations")
     half_widths = [(interval.high - interval.low) / 2 / interval.middle for interval in same]
     return SelfTest(
         comparisons=comparisons,
         false_calls=sum(outcome(interval, margin) != NO_DIFFERENCE for interval in same),
+        rejections=tuple(rejections),
         ratios=tuple(interval.middle for interval in same),
         half_widths=tuple(half_widths),
         smallest_detectable=margin + sorted(half_widths)[int(0.95 * (len(half_widths) - 1))],

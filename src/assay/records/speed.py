@@ -175,6 +175,8 @@ class SelfTest:
     """Of a kernel with itself."""
     false_calls: int
     """How many of them were called faster or slower."""
+    rejections: tuple[str, ...]
+    """Why others were rejected, the twin's among them: none should be."""
     ratios: tuple[float, ...]
     half_widths: tuple[float, ...]
     """Of their intervals, relative."""
@@ -192,13 +194,14 @@ class SelfTest:
     """The same over cuda-bench's, or why it cannot be said."""
     environment: Environment
     seconds: float
-    schema: int = field(default=1)
+    schema: int = field(default=2)
 
     def summary(self) -> dict[str, Any]:
         """What later verdicts carry."""
         return {
             "comparisons": self.comparisons,
             "false_rate": self.false_calls / self.comparisons,
+            "rejected": len(self.rejections),
             "smallest_detectable": self.smallest_detectable,
             "twin_slowdown": self.twin_slowdown,
             "twin_detected": f"{self.twin_detected} of {len(self.twin_ratios)}",

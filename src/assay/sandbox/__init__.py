@@ -24,6 +24,7 @@ from assay.sandbox.processes import (
     namespace_bytes,
     proportional_bytes,
     resident_bytes,
+    stand_still,
     unused_uid,
 )
 
@@ -46,5 +47,6 @@ __all__ = [
     "resident_bytes",
     "restrict",
     "seal",
+    "stand_still",
     "unused_uid",
 ]

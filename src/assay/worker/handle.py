@@ -29,6 +29,7 @@ from assay.sandbox import (
     namespace_bytes,
     proportional_bytes,
     resident_bytes,
+    stand_still,
 )
 from assay.worker import protocol
 from assay.worker.messages import printable
@@ -248,7 +249,9 @@ class Child:
 
     def freeze(self) -> None:
         """Its threads stand still until it is asked; what it has already queued on a device does not."""
-        self._signal(signal.SIGSTOP)
+        if self._dead:
+            return
+        stand_still(self._pid)
         if not self.is_frozen:
             self.is_frozen = True
             self.freezes += 1

@@ -1,0 +1,68 @@
+"""A process that was made to stand still has come to a stop, even out of the midst of the system's work."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from assay.sandbox import stand_still
+
+# The system fills such memory in one go, which no signal but a deadly one cuts short.
+IN_THE_SYSTEM = """
+import mmap
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+print("ready", flush=True)
+while True:
+    mmap.mmap(-1, 1 << 25, flags=flags).close()
+"""
+WAKING = """
+import signal, os, threading
+def wake():
+    while True:
+        os.kill(os.getpid(), signal.SIGCONT)
+threading.Thread(target=wake, daemon=True).start()
+print("ready", flush=True)
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def process(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", request.param], stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None and started.stdout.readline() == "ready\n"
+        yield started
+        started.kill()
+
+
+def cpu_s(pid: int) -> float:
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+@pytest.mark.parametrize("process", [IN_THE_SYSTEM], indirect=True)
+def test_it_has_stopped_by_then(process: subprocess.Popen[str]) -> None:
+    for _ in range(5):
+        stand_still(process.pid)
+        before = cpu_s(process.pid)
+        time.sleep(0.1)
+        assert cpu_s(process.pid) == before
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("process", [WAKING], indirect=True)
+def test_whoever_does_not_stop_is_not_waited_for_without_end(process: subprocess.Popen[str]) -> None:
+    stand_still(process.pid)
+
+
+def test_nobody_is_there() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    stand_still(ended.pid)
