@@ -35,7 +35,7 @@ def copy(state):
 
 
 cuda.bench.register(copy)
-cuda.bench.run_all_benchmarks([sys.argv[0], "--json", sys.argv[2]])
+cuda.bench.run_all_benchmarks(["copy", "--json", sys.argv[2]])
 """
 
 
