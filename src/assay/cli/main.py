@@ -17,7 +17,9 @@ from assay.cli.bench import bench
 from assay.cli.calibrate import calibrate
 from assay.cli.check import check
 from assay.cli.doctor import doctor
+from assay.cli.evaluate import evaluate
 from assay.cli.redteam import redteam
+from assay.cli.report import compare, report
 from assay.cli.serve import serve_judge
 from assay.records import AssayError, JudgeFault
 
@@ -32,7 +34,10 @@ cli.add_command(calibrate)
 cli.add_command(check)
 cli.add_command(bench)
 cli.add_command(doctor)
+cli.add_command(evaluate)
 cli.add_command(redteam)
+cli.add_command(report)
+cli.add_command(compare)
 cli.add_command(serve_judge)
 
 

@@ -17,6 +17,8 @@ class Policy:
     """A case whose outputs take more than this gets two calls, not more."""
     derive_hidden: bool = True
     """Invent hidden cases beside those the problem declares."""
+    most_input_bytes: int = 0
+    """Scale problems down whose inputs take more; 0 for whatever fits on the device."""
     require_full_sandbox: bool = False
     """Refuse to run where a layer of the sandbox is missing, instead of saying so in the verdict."""
     allow_flawed: bool = False

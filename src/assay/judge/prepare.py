@@ -91,6 +91,7 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
             slack=precision.slack,
             deterministic=precision.deterministic,
         ),
+        about=problem.about,
     )
     return Prepared(record, precision, tuple(cases), tuple(notes))
 
@@ -99,11 +100,14 @@ def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[lis
     declared = list(problem.declared_cases())
     notes: list[Finding] = []
     room = _device_bytes(device) // 16
+    if policy.most_input_bytes:
+        room = min(room, policy.most_input_bytes)
     if input_bytes(problem, declared[0]) > room:
         smaller = reduced_nominal(problem, room)
         if smaller is None:
-            raise UserError(f"the inputs of {problem.name} do not fit on {device}; use a larger device")
-        text = f"the nominal size does not fit on {device}: judged at {dict(smaller.sizes)} instead"
+            raise UserError(f"{problem.name} has no size whose inputs take {room} bytes or less on {device}")
+        larger = "is larger than was asked for" if policy.most_input_bytes else f"does not fit on {device}"
+        text = f"the nominal size {larger}: judged at {dict(smaller.sizes)} instead"
         notes.append(Finding("reduced_size", text, False, smaller.name))
         declared[0] = smaller
     derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []

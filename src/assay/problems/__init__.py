@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.problems.derive import input_bytes, reduced_nominal
-from assay.problems.loading import load_problem, load_problems
+from assay.problems.loading import load_problem, load_problems, problem_paths
 from assay.problems.problem import (
     DISTRIBUTIONS,
     LAYOUTS,
@@ -29,5 +29,6 @@ __all__ = [
     "input_bytes",
     "load_problem",
     "load_problems",
+    "problem_paths",
     "reduced_nominal",
 ]

@@ -23,6 +23,7 @@ from assay.problems.kernelbot_files import TaskFile, TaskModules
 from assay.problems.nests import map_tensors, tensors_in
 from assay.problems.problem import Case, Cost, Precision, Specification
 from assay.problems.source import PROBLEM_CODE_ERRORS, explain, read_text
+from assay.records.about import About
 from assay.records.errors import UserError
 from assay.records.rules import Rules
 
@@ -60,6 +61,7 @@ class KernelBotProblem:
         self.path = str(folder)
         self.precision = Precision()
         self.rules = Rules()
+        self.about = About()
         where = folder / "task.yml"
         text = read_text(where)
         task = _read_task(text, str(where))

@@ -37,31 +37,45 @@ def load_problem(path: str | Path) -> Problem:
 
 def load_problems(folder: str | Path) -> list[Problem]:
     """Every problem of a folder: problem files, task folders, KernelBench levels or a checkout of it."""
+    return [load_problem(path) for path in problem_paths(folder)]
+
+
+def problem_paths(folder: str | Path) -> list[Path]:
+    """Where the problems of a folder are, in order, those that cannot be read among them; a problem is a
+    folder of one.
+    """
     where = Path(folder)
+    if where.is_file():
+        return [where]
     if not where.is_dir():
         raise UserError(f"{where}: no such folder: check the path")
-    found = _problems_in(where)
+    found = _paths_in(where)
     if not found:
         raise UserError(f"{where}: holds no problems: give a folder of problem files or task folders")
     return found
 
 
-def _problems_in(where: Path) -> list[Problem]:
-    if (where / "task.yml").is_file() or (where / "problem.py").is_file():
-        return [load_problem(where)]
+def _paths_in(where: Path) -> list[Path]:
+    if _is_task(where):
+        return [where]
     levels = _levels(where / "KernelBench") or _levels(where)
     if levels:
-        return [problem for level in levels for problem in _problems_in(level)]
-    found: list[Problem] = []
-    for entry in sorted(where.iterdir(), key=_numerically):
-        if entry.suffix == ".py" and not entry.name.startswith("_"):
-            names = ModuleSource(entry).bound_names
-            # A file with neither name is no problem; one with a single name is a broken one and raises.
-            if names & {"Model", "get_inputs"}:
-                found.append(load_problem(entry))
-        elif (entry / "task.yml").is_file() or (entry / "problem.py").is_file():
-            found.append(load_problem(entry))
-    return found
+        return [path for level in levels for path in _paths_in(level)]
+    return [path for path in sorted(where.iterdir(), key=_numerically) if _is_task(path) or _is_problem(path)]
+
+
+def _is_task(path: Path) -> bool:
+    return (path / "task.yml").is_file() or (path / "problem.py").is_file()
+
+
+def _is_problem(path: Path) -> bool:
+    """A file with one of the two names is a problem, or a broken one; so is one that does not parse."""
+    if path.suffix != ".py" or path.name.startswith("_"):
+        return False
+    try:
+        return bool(ModuleSource(path).bound_names & {"Model", "get_inputs"})
+    except UserError:
+        return True
 
 
 def _levels(where: Path) -> list[Path]:

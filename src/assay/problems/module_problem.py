@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,22 @@ from assay.problems.derive import derive_cases
 from assay.problems.module_instance import ModuleInstance, check_case, working_dtype
 from assay.problems.problem import Case, Precision, Specification
 from assay.problems.source import PROBLEM_CODE_ERRORS, ModuleSource, explain
+from assay.records.about import CATEGORIES, REGIMES, About
 from assay.records.errors import UserError
 from assay.records.rules import Rules
 
-NATIVE_NAMES = ("cases", "PRECISION", "RULES", "cost")
+NATIVE_NAMES = ("cases", "PRECISION", "RULES", "ABOUT", "cost")
 RULE_KEYS = {"library_calls": bool, "calls_per_weights": int, "keeps_state": bool, "any_stream": bool}
 CASE_KEYS = ("name", "sizes", "dtype", "layout", "distribution", "hidden", "mode")
+
+
+_LEVEL = re.compile(r"level(\d+)")
+
+
+def level_of(path: Path) -> int:
+    """Of a suite, by the folder a file lies in; 0 where that says nothing."""
+    found = _LEVEL.fullmatch(path.resolve().parent.name)
+    return int(found[1]) if found else 0
 
 
 class ModuleProblem:
@@ -42,11 +53,13 @@ class ModuleProblem:
         self.support_files: Mapping[str, str] = {}
         self.precision = Precision()
         self.rules = Rules()
+        self.about = About(level=level_of(path))
         self._declared: tuple[Case, ...] = (Case("nominal"),)
         if self.kind == "native":
             module = self.source.namespace({})
             self.precision = _read_precision(getattr(module, "PRECISION", {}), self.path)
             self.rules = _read_rules(getattr(module, "RULES", {}), self.path)
+            self.about = _read_about(getattr(module, "ABOUT", {}), self.about, self.path)
             self._declared = self._read_cases(getattr(module, "cases", list))
         self.argument_names = self._forward_names()
 
@@ -117,6 +130,16 @@ def _read_rules(given: Any, path: str) -> Rules:
         if type(value) is not RULE_KEYS[key] or value < 0:
             raise UserError(f"{path}: RULES['{key}'] is {value!r}: give {_RULE_VALUES[key]}")
     return Rules(**given)
+
+
+def _read_about(given: Any, known: About, path: str) -> About:
+    choices = {"category": CATEGORIES, "regime": REGIMES}
+    if not isinstance(given, Mapping) or not set(given) <= set(choices):
+        raise UserError(f"{path}: ABOUT must be a dict with keys out of {', '.join(choices)}")
+    for key, value in given.items():
+        if value not in choices[key]:
+            raise UserError(f"{path}: ABOUT['{key}'] is {value!r}: use one of {', '.join(choices[key])}")
+    return replace(known, **given)
 
 
 _RULE_VALUES = {

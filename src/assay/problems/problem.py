@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from assay.records.about import About
 from assay.records.rules import Rules
 
 LAYOUTS = ("given", "strided", "offset", "transposed", "sliced", "mixed")
@@ -108,6 +109,7 @@ class Problem(Protocol):
     precision: Precision
     rules: Rules
     """What a candidate may do, precision apart."""
+    about: About
     argument_names: tuple[str, ...]
     """Parameter names of forward(), for error messages and for bare kernels that name their inputs."""
     entry: str

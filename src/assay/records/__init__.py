@@ -1,5 +1,6 @@
 """Plain records and their JSON form. Imports the standard library alone."""
 
+from assay.records.about import CATEGORIES, REGIMES, About
 from assay.records.codec import digest, from_plain, to_json, to_plain
 from assay.records.environment import Environment
 from assay.records.errors import AssayError, CandidateFailure, FlawedProblem, JudgeFault, UserError
@@ -37,10 +38,13 @@ from assay.records.verdict import (
 )
 
 __all__ = [
+    "CATEGORIES",
     "FASTER",
     "NO_DIFFERENCE",
+    "REGIMES",
     "SLOWER",
     "VERDICTS",
+    "About",
     "AssayError",
     "BuildFailed",
     "CandidateFailure",

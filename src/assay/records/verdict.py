@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from assay.records.about import About
 from assay.records.environment import Environment
 from assay.records.layers import Layer
 from assay.records.rules import Census, Rules
@@ -79,6 +80,7 @@ class ProblemRecord:
     oracle: str
     """"float64", or why the oracle had to run in another precision."""
     rules: Rules = field(default_factory=Rules)
+    about: About = field(default_factory=About)
 
 
 @dataclass(frozen=True, slots=True)

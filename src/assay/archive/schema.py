@@ -1,0 +1,66 @@
+"""The tables of a run, built up by numbered steps: a file of an older version is brought up to date when it
+is opened, one of a newer version is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from assay.records import UserError
+
+APPLICATION = 0x41535359
+"""Says in the file's header that it is ours."""
+STEPS = (
+    """
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+    CREATE TABLE sources (digest TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
+    CREATE TABLE problems (
+        name TEXT PRIMARY KEY,
+        digest TEXT NOT NULL,
+        path TEXT NOT NULL,
+        category TEXT NOT NULL,
+        regime TEXT NOT NULL,
+        level INTEGER NOT NULL,
+        source TEXT NOT NULL REFERENCES sources(digest),
+        trouble TEXT NOT NULL DEFAULT ''
+    ) STRICT;
+    CREATE TABLE candidates (
+        id INTEGER PRIMARY KEY,
+        problem TEXT NOT NULL REFERENCES problems(name),
+        sample INTEGER NOT NULL,
+        turn INTEGER NOT NULL,
+        parent INTEGER REFERENCES candidates(id),
+        name TEXT NOT NULL,
+        suffix TEXT NOT NULL,
+        source TEXT NOT NULL REFERENCES sources(digest),
+        cost_usd REAL,
+        UNIQUE (problem, sample, turn)
+    ) STRICT;
+    CREATE TABLE verdicts (
+        candidate INTEGER PRIMARY KEY REFERENCES candidates(id),
+        judged_at TEXT NOT NULL,
+        worker TEXT NOT NULL,
+        seconds REAL NOT NULL,
+        status TEXT NOT NULL,
+        record TEXT NOT NULL
+    ) STRICT;
+    """,
+)
+
+
+def bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
+    """Take the steps that this file has not seen."""
+    application, version = (
+        connection.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version")
+    )
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if tables and application != APPLICATION:
+        raise UserError(f"{path}: is a database, but no run of Assay's")
+    if version > len(STEPS):
+        raise UserError(
+            f"{path}: a newer Assay wrote it (schema {version}, this one knows {len(STEPS)}): update Assay"
+        )
+    for number, step in enumerate(STEPS[version:], version + 1):
+        connection.executescript(
+            f"BEGIN; {step} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number}; COMMIT;"
+        )

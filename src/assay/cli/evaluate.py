@@ -1,0 +1,199 @@
+"""`assay eval SUITE`: many candidates judged, kept in one file, resumed by the same command."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import os
+import re
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from assay.cli.options import baseline_options, judging_options, policy_fields
+from assay.cli.show_run import show_run
+from assay.cli.terminal import echo
+from assay.records import UserError, to_json
+
+if TYPE_CHECKING:
+    from assay.archive import Archive
+    from assay.evaluation import Progress, Source, Suite
+
+RUNS = Path(".assay/runs")
+MIB = 1 << 20
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says, the policy apart."""
+
+    suite: str
+    candidates: str | None
+    replay: str | None
+    earlier: str | None
+    run_file: str | None
+    only: tuple[str, ...]
+    jobs: int | None
+    device: str | None
+    retry_failures: bool
+    as_json: bool
+
+
+@click.command("eval")
+@click.argument("suite", type=click.Path())
+@click.option("--candidates", type=click.Path(), help="A folder of files called after their problems.")
+@click.option("--replay", type=click.Path(), help="A file of JSON lines, each one candidate.")
+@click.option("--from", "earlier", type=click.Path(), help="An earlier run: its candidates, judged again.")
+@click.option("--run", "run_file", type=click.Path(), help="The run's file. Default: .assay/runs/NAME.sqlite")
+@click.option("--only", multiple=True, metavar="GLOB", help="Problems by name; may be given several times.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Workers on a CPU; several need --no-speed.")
+@click.option("--device", help="cpu, cuda (all GPUs) or cuda:N. Default: all GPUs if there are any.")
+@click.option(
+    "--small",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MIB",
+    help="Scale problems down to inputs of so many MiB.",
+)
+@click.option("--retry-failures", is_flag=True, help="Judge again where the judge itself failed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as one JSON object.")
+@judging_options
+@baseline_options
+def evaluate(small: float | None, **options: Any) -> None:
+    """Judge candidates for the problems of SUITE and score them.
+
+    SUITE is a folder of problems (Assay's suite, a KernelBench checkout, task folders) or one problem. What
+    is judged is kept at once: stopped at any point, the same command goes on. Exit 0 when all are judged.
+    """
+    names = [field.name for field in dataclasses.fields(Wanted)]
+    wanted = Wanted(**{name: options.pop(name) for name in names})
+    if sum(given is not None for given in (wanted.candidates, wanted.replay, wanted.earlier)) != 1:
+        raise UserError("where do candidates come from? give one of --candidates, --replay and --from")
+    # Flawed problems are judged and scored apart.
+    policy = {**policy_fields(**options), "allow_flawed": True}
+    if small is not None:
+        policy["most_input_bytes"] = int(small * MIB)
+    _evaluate(wanted, policy)
+
+
+def _evaluate(wanted: Wanted, policy: dict[str, Any]) -> None:
+    # Imported here: torch takes seconds, and --help should not.
+    from assay.archive import Archive
+    from assay.evaluation import read_suite
+
+    console = Console(stderr=True)
+    suite = _chosen(read_suite(Path(wanted.suite)), wanted.only)
+    for problem in suite.troubled:
+        console.print(f"[yellow]left out:[/] {escape(problem.trouble)}", soft_wrap=True)
+    source = _source(wanted, suite, console)
+    path = Path(wanted.run_file) if wanted.run_file else RUNS / f"{_plain(source.label)}.sqlite"
+    with Archive(path, create=True) as archive:
+        _settle_facts(archive, wanted, source, policy)
+        if wanted.retry_failures:
+            archive.forget_failures()
+        _drive(archive, suite, source, wanted, policy, console)
+        if wanted.as_json:
+            from assay.report import summary_of
+
+            echo(to_json(summary_of(archive)))
+        else:
+            show_run(Console(), archive)
+
+
+def _chosen(suite: Suite, only: tuple[str, ...]) -> Suite:
+    if not only:
+        return suite
+    names = {problem.name for problem in suite.listed for glob in only if fnmatch.fnmatch(problem.name, glob)}
+    if not names:
+        raise UserError(f"--only: no problem is called {' or '.join(only)}")
+    return dataclasses.replace(
+        suite,
+        problems={name: problem for name, problem in suite.problems.items() if name in names},
+        listed=tuple(problem for problem in suite.listed if problem.name in names),
+    )
+
+
+def _source(wanted: Wanted, suite: Suite, console: Console) -> Source:
+    from assay.evaluation import FolderSource, ReplaySource, RunSource
+
+    if wanted.replay is not None:
+        return ReplaySource(Path(wanted.replay))
+    if wanted.earlier is not None:
+        return RunSource(Path(wanted.earlier))
+    source = FolderSource(Path(str(wanted.candidates)), suite)
+    if source.unmatched:
+        names = ", ".join(path.name for path in source.unmatched[:_SHOWN])
+        console.print(f"[yellow]{len(source.unmatched)} files belong to no problem:[/] {escape(names)}")
+    return source
+
+
+def _settle_facts(archive: Archive, wanted: Wanted, source: Source, policy: dict[str, Any]) -> None:
+    """A run that goes on must be the same run."""
+    facts = {"label": source.label, "suite": wanted.suite, "policy": policy, "device": wanted.device}
+    known = archive.facts()
+    for name, value in facts.items():
+        if name in known and known[name] != value:
+            raise UserError(
+                f"{archive.path} is a run with another {name} ({known[name]}): name a new one with --run"
+            )
+        archive.set_fact(name, value)
+
+
+def _drive(
+    archive: Archive, suite: Suite, source: Source, wanted: Wanted, policy: dict[str, Any], console: Console
+) -> None:
+    from assay.evaluation import Crew, Run
+
+    devices, threads = _workers(wanted, speed=policy.get("speed", True))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )
+    with closing(Crew(devices, policy, threads)) as crew, Bar(*columns, console=console) as bar:
+        line = bar.add_task("judging", total=None)
+
+        def tell(progress: Progress) -> None:
+            one = progress.last
+            bar.update(line, completed=progress.judged, total=progress.known)
+            if not console.is_terminal:
+                where = f"{one.candidate.problem} sample {one.candidate.sample} turn {one.candidate.turn}"
+                console.print(f"{progress.judged}/{progress.known} {where}: {one.status}", soft_wrap=True)
+
+        try:
+            Run(archive, suite, source, crew).drive(tell)
+        except KeyboardInterrupt:
+            known, judged = archive.counts()
+            console.print(f"stopped: {judged} of {known} are judged and kept in {archive.path}")
+            console.print("the same command goes on from there")
+            raise click.exceptions.Exit(130) from None
+
+
+def _workers(wanted: Wanted, *, speed: bool) -> tuple[list[str], int]:
+    """A device for each worker, and how many threads each may use on a CPU."""
+    import torch
+
+    device = wanted.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda":
+        return [f"cuda:{k}" for k in range(torch.cuda.device_count())], 0
+    if device != "cpu":
+        return [device], 0
+    cores = os.cpu_count() or 1
+    jobs = wanted.jobs or (1 if speed else cores)
+    if jobs > 1 and speed:
+        raise UserError("what is timed on a CPU needs it alone: give --jobs 1, or --no-speed")
+    return ["cpu"] * jobs, max(1, cores // jobs)
+
+
+def _plain(label: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", Path(label).stem or label).strip("-") or "run"

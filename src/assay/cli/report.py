@@ -1,0 +1,99 @@
+"""`assay report RUN` and `assay compare RUN RUN`."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from assay.archive import Archive
+from assay.records import UserError
+from assay.report import Gathered, gather
+from assay.report.comparison import compare_runs, explained_variance
+from assay.report.page import page
+from assay.report.plain import comma_separated, markdown
+
+FORMS = {"html": page, "md": markdown, "csv": comma_separated}
+_MOST_NAMES = 12
+
+
+@click.command()
+@click.argument("run", type=click.Path())
+@click.option("--format", "form", type=click.Choice(list(FORMS)), default="html", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False), help="Default: beside the run.")
+@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+def report(run: str, form: str, out: str | None, show: bool) -> None:
+    """Write what RUN amounts to as one file."""
+    found = read_run(run)
+    path = Path(out) if out else Path(run).with_suffix(f".{form}")
+    try:
+        path.write_text(FORMS[form](found), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}): name another with --out") from error
+    click.echo(f"report: {path}")
+    if show:
+        webbrowser.open(path.resolve().as_uri())
+
+
+@click.command()
+@click.argument("first", type=click.Path())
+@click.argument("second", type=click.Path())
+@click.option("--force", is_flag=True, help="Compare even if the environments differ.")
+def compare(first: str, second: str, force: bool) -> None:
+    """Compare two runs over the same problems: what the SECOND gained and lost against the FIRST."""
+    runs = read_run(first), read_run(second)
+    _check_alike(runs, force=force)
+    told = compare_runs(*(run.outcomes for run in runs))
+    if not told.problems:
+        raise UserError("the two runs have no problem in common")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold]{runs[1].label}[/] against [bold]{runs[0].label}[/], {told.problems} problems of both"
+    )
+    console.print(
+        f"right: {told.correct[0]:.1%} before, {told.correct[1]:.1%} now; difference "
+        f"{told.difference.value:+.1%} (95 %: {told.difference.low:+.1%} to {told.difference.high:+.1%}), "
+        f"by chance with p = {told.chance:.3f}"
+    )
+    for word, names in (("gained", told.gained), ("lost", told.lost)):
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        console.print(f"{word} {len(names)}: {', '.join(names[:_MOST_NAMES])}{more}")
+    if told.speed is not None:
+        speed = told.speed
+        console.print(
+            f"speed on {told.both_timed} problems that both solve: {speed.value:.3f} times "
+            f"(95 %: {speed.low:.3f} to {speed.high:.3f})"
+        )
+    explained = explained_variance({"first": runs[0].outcomes, "second": runs[1].outcomes})
+    if explained is not None:
+        parts = {
+            "category": explained.category,
+            "run": explained.method,
+            "both together": explained.interaction,
+        }
+        words = ", ".join(f"{name} {e.value:.1%} ({e.low:.1%} to {e.high:.1%})" for name, e in parts.items())
+        console.print(f"variance of being right: {words}")
+
+
+def read_run(path: str) -> Gathered:
+    with Archive(Path(path)) as archive:
+        found = gather(archive)
+    if not found.judged:
+        raise UserError(f"{path}: nothing is judged in this run yet")
+    return found
+
+
+def _check_alike(runs: tuple[Gathered, Gathered], *, force: bool) -> None:
+    """Times of two machines say nothing about two methods."""
+    first, second = (
+        {name: value for one in run.judged for name, value in one.record.get("environment", {}).items()}
+        for run in runs
+    )
+    differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+    if differing and not force:
+        words = "; ".join(f"{name}: {first.get(name)} and {second.get(name)}" for name in differing)
+        raise UserError(
+            f"the runs were judged in different environments ({words}): compare anyway with --force"
+        )

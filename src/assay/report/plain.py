@@ -1,0 +1,87 @@
+"""The same figures as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from assay.report.gathering import Gathered
+from assay.report.outcomes import BEST
+from assay.report.scores import POINTS, opponents_of
+
+
+def markdown(found: Gathered) -> str:
+    told = found.everything
+    lines = [
+        f"# {found.label}",
+        "",
+        f"{told.candidates} candidates for {told.problems} problems, {told.solved} solved.",
+        "",
+        "| problems | count | compiled | right | called faster | solved |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, part in (("all", told), ("without the flawed", found.sound)):
+        shares = " | ".join(f"{value:.1%}" for value in (part.compiled, part.correct, part.faster))
+        lines.append(f"| {name} | {part.problems} | {shares} | {part.solved} |")
+    if found.sound.fast:
+        lines += ["", f"| fast_p against | {' | '.join(f'p = {p:g}' for p in POINTS)} | geometric mean |"]
+        lines.append("|---" * (len(POINTS) + 2) + "|")
+        for name, values in found.sound.fast.items():
+            mean = found.sound.geometric_mean[name]
+            cells = " | ".join(f"{values[f'{p:g}']:.1%}" for p in POINTS)
+            lines.append(f"| {name} | {cells} | {'' if mean is None else f'{mean:.3f}'} |")
+    if found.sampling is not None:
+        lines += ["", "| k | pass@k | fitted | if independent |", "|---|---|---|---|"]
+        for point in found.sampling.curve:
+            seen = "" if point.observed is None else f"{point.observed.value:.1%}"
+            lines.append(f"| {point.k} | {seen} | {point.fitted:.1%} | {point.independent:.1%} |")
+        lines += ["", f"Ceiling {found.sampling.fit.ceiling:.1%}."]
+    lines += [
+        "",
+        "| problem | sample | turn | status | speed | x best | x eager |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in found.outcomes:
+        ratios = " | ".join(f"{one.ratios[n]:.3f}" if n in one.ratios else "" for n in (BEST, "eager"))
+        lines.append(f"| {one.problem} | {one.sample} | {one.turn} | {one.status} | {one.speed} | {ratios} |")
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(found: Gathered) -> str:
+    names = opponents_of(found.outcomes)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    fixed = (
+        "problem",
+        "level",
+        "category",
+        "regime",
+        "flawed",
+        "sample",
+        "turn",
+        "status",
+        "speed",
+        "opponent",
+    )
+    figures = ("light_percent", "own_share", "cost_usd", "seconds")
+    writer.writerow([*fixed, *(f"times_{name}" for name in names), "low", "high", *figures])
+    for one in found.outcomes:
+        about = one.about
+        row = [
+            one.problem,
+            about.level,
+            about.category,
+            about.regime,
+            one.flawed,
+            one.sample,
+            one.turn,
+            one.status,
+        ]
+        row += [
+            one.speed,
+            one.opponent,
+            *(one.ratios.get(name, "") for name in names),
+            *(one.surely or ("", "")),
+        ]
+        writer.writerow([*row, *("" if (v := getattr(one, name)) is None else v for name in figures)])
+    return text.getvalue()
