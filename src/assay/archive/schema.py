@@ -50,9 +50,21 @@ STEPS = (
 
 def bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
     """Take the steps that this file has not seen."""
-    application, version = (
-        connection.execute(f"PRAGMA {p}").fetchone()[0] for p in ("application_id", "user_version")
-    )
+    if _version(connection, path) == len(STEPS):
+        return
+    with connection:  # ends what was begun
+        connection.execute("BEGIN IMMEDIATE")
+        before = _version(connection, path)  # once more: another process may have been first
+        for number, step in enumerate(STEPS[before:], before + 1):
+            for statement in filter(str.strip, step.split(";")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    names = ("application_id", "user_version")
+    application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables and application != APPLICATION:
         raise UserError(f"{path}: is a database, but no run of Assay's")
@@ -60,7 +72,4 @@ def bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
         raise UserError(
             f"{path}: a newer Assay wrote it (schema {version}, this one knows {len(STEPS)}): update Assay"
         )
-    for number, step in enumerate(STEPS[version:], version + 1):
-        connection.executescript(
-            f"BEGIN; {step} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number}; COMMIT;"
-        )
+    return int(version)

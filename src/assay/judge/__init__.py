@@ -5,6 +5,7 @@ from assay.judge.devices import resolve_device
 from assay.judge.environment import read_environment
 from assay.judge.judge import Judge, default_cache, evaluate
 from assay.judge.policy import Policy
+from assay.judge.prepare import prepare
 
 __all__ = [
     "Evidence",
@@ -13,6 +14,7 @@ __all__ = [
     "decide",
     "default_cache",
     "evaluate",
+    "prepare",
     "read_environment",
     "resolve_device",
 ]

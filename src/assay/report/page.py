@@ -118,8 +118,8 @@ def _charts(found: Gathered) -> str:
     ceiling = ""
     if told is not None:
         ceiling = (
-            f"pass@k: {told.fit.hopeless:.0%} of the problems look out of reach, so no number of samples "
-            f"exceeds {told.fit.ceiling:.0%}; sample {told.worth_k} is the last to solve one in a hundred more."
+            f"pass@k: {told.fit.hopeless:.0%} of the problems look out of reach: no number of samples "
+            f"gets over {told.fit.ceiling:.0%}; sample {told.worth_k} is the last to solve one in 100 more."
         )
     drawn = [
         (fast_chart(found), "fast_p for every p, against each baseline and against the fastest of them."),

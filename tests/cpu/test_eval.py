@@ -1,0 +1,262 @@
+"""`assay eval` with real workers on the CPU: sources, resuming, workers that die, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.archive import Archive, Judged, Planned
+from assay.evaluation import FolderSource, ReplaySource, RunSource, read_suite
+from assay.records import UserError
+
+PROBLEM = """
+import torch
+
+rows = 16
+cols = 24
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.{operator}(x)
+
+
+def get_inputs():
+    return [torch.rand(rows, cols) + 0.5]
+
+
+ABOUT = {{"category": "elementwise", "regime": "memory"}}
+"""
+RIGHT = "import torch\n\ndef forward(x):\n    return torch.{}(x)\n"
+WRONG = "import torch\n\ndef forward(x):\n    return torch.{}(x) * 1.5\n"
+OPERATORS = ("exp", "sqrt")
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    folder = tmp_path / "suite" / "level1"
+    folder.mkdir(parents=True)
+    for name in OPERATORS:
+        (folder / f"{name}.py").write_text(PROBLEM.format(operator=name))
+    return folder.parent
+
+
+@pytest.fixture
+def candidates(tmp_path: Path) -> Path:
+    folder = tmp_path / "candidates"
+    for name in OPERATORS:
+        (folder / f"level1_{name}").mkdir(parents=True)
+        (folder / f"level1_{name}" / "a.py").write_text(RIGHT.format(name))
+        (folder / f"level1_{name}" / "b.py").write_text(WRONG.format(name))
+    return folder
+
+
+def assay(*arguments: object, wait: bool = True) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "assay.cli.main",
+        "eval",
+        *map(str, arguments),
+        "--no-speed",
+        "--device",
+        "cpu",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if wait:
+        process.wait(240)
+    return process
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.read()
+
+
+def judged(run: Path) -> list[Judged]:
+    with Archive(run) as archive:
+        return list(archive.judged())
+
+
+def ends(run: Path) -> dict[str, str]:
+    return {f"{one.candidate.problem}/{one.candidate.name}": one.status for one in judged(run)}
+
+
+EXPECTED = {
+    "level1_exp/a": "passed",
+    "level1_exp/b": "wrong",
+    "level1_sqrt/a": "passed",
+    "level1_sqrt/b": "wrong",
+}
+
+
+def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
+    suite: Path, candidates: Path, tmp_path: Path
+) -> None:
+    (suite / "level1" / "broken.py").write_text("def get_inputs(:\n")
+    (candidates / "level1_exp" / "c.py").write_text("no kernel at all")
+    run = tmp_path / "run.sqlite"
+    first = assay(suite, "--candidates", candidates, "--run", run, "--json")
+    *lines, last = said(first).splitlines()
+    told = json.loads(last)
+    assert first.returncode == 0 and ends(run) == {**EXPECTED, "level1_exp/c": "unreadable"}
+    assert told["all_problems"]["correct"] == 0.4 and told["all_problems"]["solved"] == 2
+    # One that is broken hides no other.
+    assert "syntax error" in told["troubled"]["level1_broken"] and any("left out" in line for line in lines)
+    before = judged(run)
+    assert {one.worker for one in before} == {"cpu/0", "cpu/1"}
+    again = assay(suite, "--candidates", candidates, "--run", run)
+    assert again.returncode == 0 and judged(run) == before
+    assert "5 candidates for 2 problems, 2 solved" in said(again)
+
+
+def test_whatever_dies_the_run_goes_on_and_counts_nothing_twice(
+    suite: Path, candidates: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run.sqlite"
+    command = (suite, "--candidates", candidates, "--run", run, "--jobs", 1)
+
+    def until(count: int) -> list[Judged]:
+        deadline = time.monotonic() + 120
+        while not run.exists() or len(judged(run)) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return judged(run)
+
+    process = assay(*command, wait=False)
+    until(1)
+    os.kill(_worker_of(process.pid), signal.SIGKILL)
+    until(2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130 and "are judged and kept in" in said(process)
+    kept = judged(run)
+    process = assay(*command, wait=False)
+    until(len(kept) + 1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert assay(*command).returncode == 0
+    assert ends(run) == EXPECTED and [one for one in judged(run) if one in kept] == kept
+
+
+def _worker_of(pid: int) -> int:
+    """The worker process a driver has started, or 0."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            if b"assay.evaluation.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    return 0
+
+
+def test_a_run_with_other_settings_is_another_run(suite: Path, candidates: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.sqlite"
+    with Archive(run, create=True) as archive:
+        archive.set_fact("label", "somebody else")
+    process = assay(suite, "--candidates", candidates, "--run", run)
+    assert process.returncode == 2 and "another label (somebody else)" in said(process)
+
+
+def test_candidates_must_come_from_somewhere(suite: Path, tmp_path: Path) -> None:
+    process = assay(suite)
+    assert process.returncode == 2 and "where do candidates come from" in said(process)
+
+
+def test_timing_on_a_cpu_wants_one_worker(suite: Path, candidates: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "assay.cli.main",
+        "eval",
+        suite,
+        "--candidates",
+        candidates,
+        "--jobs",
+        "2",
+    ]
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--run", tmp_path / "r"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "needs it alone" in done.stderr
+
+
+def test_names_of_files_say_their_problem(suite: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    numbered = suite / "level1" / "7_log.py"
+    numbered.write_text(PROBLEM.format(operator="log"))
+    (folder / "level1").mkdir(parents=True)
+    (folder / "level1_exp").mkdir()
+    for name in (
+        "level1_sqrt.py",
+        "level1/exp.py",
+        "level1_exp/x.cu",
+        "level_1_problem_7_sample_3_kernel.py",
+    ):
+        (folder / name).write_text(name)
+    (folder / "nobody.py").write_text("")
+    source = FolderSource(folder, read_suite(suite))
+    assert [path.name for path in source.unmatched] == ["nobody.py"]
+    assert source.samples("level1_exp") == [0, 1] and source.samples("level1_sqrt") == [0]
+    assert source.samples("level1_7_log") == [3] and source.samples("level1_none") == []
+    last = source.propose("level1_7_log", 3, [])
+    assert last is not None and last.source == "level_1_problem_7_sample_3_kernel.py"
+
+
+def test_a_folder_without_candidates_says_how_they_are_called(suite: Path, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match=r"such as level1_exp\.py, level1_sqrt\.py"):
+        FolderSource(tmp_path / "none", read_suite(suite))
+    with pytest.raises(UserError, match="no such folder"):
+        FolderSource(tmp_path / "nowhere", read_suite(suite))
+
+
+def line(**fields: object) -> str:
+    return json.dumps({"problem": "p", "source": "text", **fields})
+
+
+def test_turns_of_a_replay_follow_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "replay.jsonl"
+    path.write_text("\n".join([line(turn=2, source="late"), line(turn=0, cost_usd=0.5), line(sample=1)]))
+    source = ReplaySource(path)
+    assert source.samples("p") == [0, 1]
+    first = source.propose("p", 0, [])
+    assert first == Planned("p", 0, 0, "p_0_0", ".py", "text", None, 0.5)
+    done = Judged(Planned("p", 0, 0, "p_0_0", ".py", "text", id=4), "", "w", 1.0, "wrong", {})
+    second = source.propose("p", 0, [done])
+    assert second is not None and (second.turn, second.source, second.parent) == (2, "late", 4)
+    assert source.propose("p", 1, [done]) is None
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "holds no candidates"),
+        (line()[:-4], "was the file cut short"),
+        ('{"problem": "p"}', 'at least "problem" and "source"'),
+        (line(sample="one"), "'sample' is not as it should be"),
+        (line(extra=1), "'extra' is not as it should be"),
+        (line(cost_usd=-1), "number of dollars"),
+        (f"{line()}\n{line()}", "two candidates for sample 0, turn 0 of p"),
+    ],
+)
+def test_a_replay_that_cannot_be_read_says_where(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "replay.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=why):
+        ReplaySource(path)
+
+
+def test_an_earlier_run_is_a_source_too(tmp_path: Path, suite: Path) -> None:
+    run = tmp_path / "run.sqlite"
+    with Archive(run, create=True) as archive:
+        archive.set_fact("label", "before")
+        for problem in read_suite(suite).listed:
+            archive.add_problem(problem)
+        archive.add(Planned("level1_exp", 0, 0, "a", ".py", "text"))
+    source = RunSource(run)
+    assert source.label == "before" and source.samples("level1_exp") == [0]
