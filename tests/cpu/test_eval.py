@@ -115,6 +115,30 @@ def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
     again = assay(suite, "--candidates", candidates, "--run", run)
     assert again.returncode == 0 and judged(run) == before
     assert "5 candidates for 2 problems, 2 solved" in said(again)
+    published_it_holds(run)
+
+
+def published_it_holds(run: Path) -> None:
+    """And does not where a verdict was made up before it was published."""
+    bundle = run.with_suffix(".assay.zip")
+    assert command("publish", run).returncode == 0
+    checked = command("verify", bundle, "--device", "cpu")
+    assert checked.returncode == 0 and "5 of 5 hold" in checked.stdout
+    with Archive(run) as archive:
+        honest = next(one for one in archive.judged() if one.status == "passed")
+        archive._db.execute(
+            "UPDATE verdicts SET status = 'passed', record = ? WHERE status = 'wrong'",
+            (json.dumps(honest.record),),
+        )
+    assert command("publish", run).returncode == 0
+    checked = command("verify", bundle, "--device", "cpu")
+    assert checked.returncode == 1 and "3 of 5 hold" in checked.stdout
+    assert "published as passed, found wrong" in checked.stdout
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "assay.cli.main", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def test_whatever_dies_the_run_goes_on_and_counts_nothing_twice(

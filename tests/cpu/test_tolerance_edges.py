@@ -305,6 +305,16 @@ def test_quantising_may_flip_at_near_ties_and_nowhere_else() -> None:
     assert flips > 20
 
 
+def test_near_ties_stay_excused_beside_an_element_that_is_wrong() -> None:
+    step = torch.tensor(1 / 12.7, dtype=torch.float64).float()
+    x = near_ties(120, 1000, seed=1)
+    honest = (x / step).round().clamp(-128, 127).to(torch.int8)
+    assert (honest != quantise(x)).sum() > 2
+    honest[5, 500] += 1
+    report = judged(quantise, [x], honest, 1)
+    assert not report.ok and report.wrong_elements == 1 and report.mismatches[0].index == (5, 500)
+
+
 def test_a_single_step_off_away_from_ties_fails() -> None:
     for seed in range(4):
         x = (torch.arange(4000).reshape(40, 100) % 200 - 100 + 0.1) / 12.7

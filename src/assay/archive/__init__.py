@@ -1,5 +1,16 @@
 """Runs on disk: problems, candidates, sources and verdicts in one SQLite file that outlives its process."""
 
 from assay.archive.archive import NO_VERDICT, UNREADABLE, Archive, Judged, Listed, Planned
+from assay.archive.bundle import Bundle, read_bundle, write_bundle
 
-__all__ = ["NO_VERDICT", "UNREADABLE", "Archive", "Judged", "Listed", "Planned"]
+__all__ = [
+    "NO_VERDICT",
+    "UNREADABLE",
+    "Archive",
+    "Bundle",
+    "Judged",
+    "Listed",
+    "Planned",
+    "read_bundle",
+    "write_bundle",
+]

@@ -18,6 +18,7 @@ from assay.cli.calibrate import calibrate
 from assay.cli.check import check
 from assay.cli.doctor import doctor
 from assay.cli.evaluate import evaluate
+from assay.cli.publish import publish, verify
 from assay.cli.redteam import redteam
 from assay.cli.report import compare, report
 from assay.cli.serve import serve_judge
@@ -36,11 +37,13 @@ cli.add_command(check)
 cli.add_command(bench)
 cli.add_command(doctor)
 cli.add_command(evaluate)
+cli.add_command(publish)
 cli.add_command(redteam)
 cli.add_command(report)
 cli.add_command(compare)
 cli.add_command(serve_judge)
 cli.add_command(suite)
+cli.add_command(verify)
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ class Judge:
             device=self.device,
             policy=self.policy,
             pool=Pool(str(self.device), limits),
-            trusted=Pool(str(self.device), _wider(limits), COMPILERS),
+            trusted=Pool(str(self.device), _wider(limits), _imported_for(self.policy)),
             builds=BuildCache(folder / "builds"),
             toolchain=toolchain,
             watch=make_watch(self.device, toolchain),
@@ -203,6 +203,11 @@ def _limits(policy: Policy, device: torch.device) -> Limits:
         scratch_bytes=policy.scratch_bytes,
         open_files=1024,
     )
+
+
+def _imported_for(policy: Policy) -> tuple[str, ...]:
+    """What the processes of baselines start with: seconds to import, and of no use to eager."""
+    return () if policy.rungs == ("eager",) else COMPILERS
 
 
 def _wider(limits: Limits) -> Limits:
