@@ -149,9 +149,11 @@ class Yardstick:
                 reports.append(tolerance.compare(out, self._slack))
             else:
                 report = _compare_exactly(k, out, oracle, [v[k] for v in self._variants])
-                if not report.ok and self._level >= 1 and (named := self._equal_places(k, out)).any():
-                    # Places are right together or not at all: variants excuse them one by one.
-                    report = _compare_exactly(k, out.where(~named, oracle), oracle, [])
+                if not report.ok and self._level >= 1:
+                    named = self._equal_places(k, out)
+                    # Places are right together or not at all; variants excuse elements one by one.
+                    if (named & (out != oracle)).any():
+                        report = _compare_exactly(k, out.where(~named, oracle), oracle, [])
                 reports.append(report)
         return _merged(reports)
 
