@@ -166,6 +166,25 @@ def test_reduced_nominal() -> None:
     assert fitting is not None and input_bytes(dependent, fitting) <= 1 << 20
 
 
+def test_weights_are_scaled_down_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 128\ninner = 1024\nouter = 4096\n"
+        "class Model(torch.nn.Module):\n    def __init__(self, inner, outer):\n        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(inner, outer)\n"
+        "    def forward(self, x):\n        return self.layer(x)\n"
+        "def get_inputs():\n    return [torch.rand(rows, inner)]\n"
+        "def get_init_inputs():\n    return [inner, outer]\n"
+    )
+    linear = load_problem(path)
+    assert reduced_nominal(linear, 1 << 19) == linear.nominal()
+    small = reduced_nominal(linear, 1 << 19, with_weights=True)
+    assert small is not None
+    sizes = {"rows": 128, "inner": 1024, "outer": 4096, **small.sizes}
+    assert 4 * (sizes["rows"] * sizes["inner"] + (sizes["inner"] + 1) * sizes["outer"]) <= 1 << 19
+    assert reduced_nominal(linear, 1 << 30, with_weights=True) == linear.nominal()
+
+
 def test_tuples_follow_the_constants_they_name(tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text(

@@ -102,13 +102,15 @@ def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[lis
     room = _device_bytes(device) // 16
     if policy.most_input_bytes:
         room = min(room, policy.most_input_bytes)
-    if input_bytes(problem, declared[0]) > room:
-        smaller = reduced_nominal(problem, room)
+    asked = bool(policy.most_input_bytes)
+    if asked or input_bytes(problem, declared[0]) > room:
+        smaller = reduced_nominal(problem, room, with_weights=asked)
         if smaller is None:
             raise UserError(f"{problem.name} has no size whose inputs take {room} bytes or less on {device}")
-        larger = "is larger than was asked for" if policy.most_input_bytes else f"does not fit on {device}"
-        text = f"the nominal size {larger}: judged at {dict(smaller.sizes)} instead"
-        notes.append(Finding("reduced_size", text, False, smaller.name))
+        if smaller != declared[0]:
+            larger = "is larger than was asked for" if asked else f"does not fit on {device}"
+            text = f"the nominal size {larger}: judged at {dict(smaller.sizes)} instead"
+            notes.append(Finding("reduced_size", text, False, smaller.name))
         declared[0] = smaller
     derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []
     derived = [c for c in derived if input_bytes(problem, c) <= min(room, BEYOND_BYTES)]

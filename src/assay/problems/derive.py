@@ -194,12 +194,17 @@ def input_bytes(problem: Problem, case: Case) -> int:
     return sum(size_bytes(tensor) for tensor in tensors_in(inputs))
 
 
-def reduced_nominal(problem: Problem, limit_bytes: int) -> Case | None:
-    """The nominal case scaled down until its inputs fit; itself if they do, None if no legal size does."""
+def reduced_nominal(problem: Problem, limit_bytes: int, *, with_weights: bool = False) -> Case | None:
+    """The nominal case scaled down until its inputs fit; itself if they do, None if no legal size does.
+
+    Args:
+        with_weights: until weights fit beside them as well, as far as the problem's sizes allow.
+    """
     nominal = problem.nominal()
-    if input_bytes(problem, nominal) <= limit_bytes:
-        return nominal
     source = getattr(problem, "source", None)
+    weighed = with_weights and isinstance(source, ModuleSource)
+    if not weighed and input_bytes(problem, nominal) <= limit_bytes:
+        return nominal
     if not isinstance(source, ModuleSource):
         # A KernelBot task has no constants to scale: the largest of its own cases that fits.
         sized = [(input_bytes(problem, case), case) for case in problem.declared_cases()]
@@ -208,18 +213,23 @@ def reduced_nominal(problem: Problem, limit_bytes: int) -> Case | None:
     trials = Trials(source, nominal)
     search = SizeSearch(source, trials, nominal.sizes)
     setting = {knob: knob.value for knob in search.knobs}
-    while search.total_bytes(setting) > limit_bytes:
-        smaller = next(_halvings(trials, search, setting), None)
+    while search.total_bytes(setting, with_weights=with_weights) > limit_bytes:
+        smaller = next(_halvings(trials, search, setting, with_weights=with_weights), None)
         if smaller is None:
-            return None
+            break
         setting = smaller
-    return replace(nominal, name="nominal-reduced", sizes=trials.sizes(search.sizes(setting)))
+    if search.total_bytes(setting) > limit_bytes:
+        return None
+    sizes = trials.sizes(search.sizes(setting))
+    return replace(nominal, name="nominal-reduced", sizes=sizes) if sizes != nominal.sizes else nominal
 
 
-def _halvings(trials: Trials, search: SizeSearch, setting: Mapping[Knob, int]) -> Iterator[Setting]:
+def _halvings(
+    trials: Trials, search: SizeSearch, setting: Mapping[Knob, int], *, with_weights: bool
+) -> Iterator[Setting]:
     """Legal settings with one size halved; the batch first, since it changes the problem least."""
-    before = search.total_bytes(setting)
-    alone = [(knob,) for knob in search.knobs if knob.feeds_inputs]
+    before = search.total_bytes(setting, with_weights=with_weights)
+    alone = [(knob,) for knob in search.knobs if knob.feeds_inputs or with_weights]
     # Sizes that must agree (the two sides of a square) can only be halved together.
     together = [tuple(k for k in search.knobs if setting[k] == setting[knob]) for (knob,) in alone]
 
@@ -229,7 +239,7 @@ def _halvings(trials: Trials, search: SizeSearch, setting: Mapping[Knob, int]) -
 
     for group in sorted((*alone, *together), key=order):
         halved = {**setting, **{knob: setting[knob] // 2 for knob in group}}
-        smaller = setting[group[0]] > 1 and search.total_bytes(halved) < before
+        smaller = setting[group[0]] > 1 and search.total_bytes(halved, with_weights=with_weights) < before
         # Where the meta device fails, a large size cannot be tried: its shapes have to do.
         if smaller and (not trials.works_on_meta or search.legal(halved)):
             yield halved

@@ -90,10 +90,12 @@ class SizeSearch:
         """Shapes under the setting."""
         return self._trials.shapes(self.sizes(setting))
 
-    def total_bytes(self, setting: Mapping[Knob, int]) -> int:
+    def total_bytes(self, setting: Mapping[Knob, int], *, with_weights: bool = False) -> int:
         """Bytes of the inputs; a setting the file refuses counts as endless."""
         shapes = self.shapes(setting)
-        return 1 << 62 if shapes is None else shapes.input_bytes
+        if shapes is None:
+            return 1 << 62
+        return shapes.input_bytes + (shapes.state_bytes if with_weights else 0)
 
     def shrunk(self) -> Setting | None:
         """A small legal setting, or None."""
