@@ -1,4 +1,4 @@
-"""Softmax over rows of 32000 logits in bfloat16: maximum and sum in one pass, or the row kept in registers."""
+"""Softmax over rows of 32000 logits in bfloat16: maximum and sum in one pass, or a row kept in registers."""
 
 import torch
 from torch import nn
