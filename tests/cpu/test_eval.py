@@ -122,8 +122,8 @@ def published_it_holds(run: Path) -> None:
     """And does not where a verdict was made up before it was published."""
     bundle = run.with_suffix(".assay.zip")
     assert command("publish", run).returncode == 0
-    checked = command("verify", bundle, "--device", "cpu")
-    assert checked.returncode == 0 and "5 of 5 hold" in checked.stdout
+    checked = command("verify", bundle, "--device", "cpu", "--sample", 2)
+    assert checked.returncode == 0 and "2 of 2 hold" in checked.stdout
     with Archive(run) as archive:
         honest = next(one for one in archive.judged() if one.status == "passed")
         archive._db.execute(
@@ -146,6 +146,8 @@ def test_whatever_dies_the_run_goes_on_and_counts_nothing_twice(
 ) -> None:
     run = tmp_path / "run.sqlite"
     command = (suite, "--candidates", candidates, "--run", run, "--jobs", 1)
+    for path in candidates.rglob("*.py"):  # slow enough to be in the midst of it
+        path.write_text(f"import time\n\ntime.sleep(1.5)\n{path.read_text()}")
 
     def until(count: int) -> list[Judged]:
         deadline = time.monotonic() + 120
