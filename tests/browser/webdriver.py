@@ -26,6 +26,7 @@ FLAGS = (
     "--hide-scrollbars",
 )
 STARTS_WITHIN_S = 30.0
+FRAMES_TRIED = 5
 
 
 def missing() -> str:
@@ -69,7 +70,10 @@ class Browser:
         return self._ask("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
 
     def resize(self, width: int, height: int) -> None:
-        self._ask("POST", f"{self._session}/window/rect", {"width": width, "height": height})
+        """What the page sees; a window without a screen does not always let itself be resized."""
+        seen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": seen}
+        self._ask("POST", f"{self._session}/goog/cdp/execute", command)
 
     def complaints(self) -> list[str]:
         """What the console has to say."""
@@ -78,7 +82,16 @@ class Browser:
 
     def photograph(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(self._ask("GET", f"{self._session}/screenshot")))
+        path.write_bytes(base64.b64decode(self._screenshot()))
+
+    def _screenshot(self) -> str:
+        """On a busy machine Chromium now and then has no frame to show, and has one a moment later."""
+        for _ in range(FRAMES_TRIED):
+            try:
+                return str(self._ask("GET", f"{self._session}/screenshot"))
+            except urllib.error.HTTPError:
+                time.sleep(1.0)
+        return str(self._ask("GET", f"{self._session}/screenshot"))
 
     def _wait(self) -> None:
         deadline = time.monotonic() + STARTS_WITHIN_S
