@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -75,8 +76,9 @@ def test_reordered_differs_in_bits_and_is_close(name: str, dtype: torch.dtype) -
         scale = float(exact.square().mean().sqrt())
         error = float((other.double() - exact).square().mean().sqrt())
         assert error <= max(2000 * torch.finfo(torch.float32).eps, torch.finfo(dtype).eps) * max(scale, 1)
-    # Rounded to bfloat16 the orders mostly agree again; some builds add columns up one after the other.
-    assert different or dtype == torch.bfloat16 or name in ("column_softmax", "log_softmax")
+    # Rounded to bfloat16 the orders mostly agree again; torch for aarch64 adds these up in sequence itself.
+    in_sequence = platform.machine() == "aarch64" and name in ("column_softmax", "log_softmax")
+    assert different or dtype == torch.bfloat16 or in_sequence
 
 
 def test_reordered_leaves_other_operators_and_integers_alone() -> None:

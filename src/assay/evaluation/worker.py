@@ -59,6 +59,7 @@ class Worker:
         return self._problems[path]
 
     def _build(self, request: dict[str, Any]) -> None:
+        """In a thread whose end nobody looks at: what goes wrong here does so again when it is judged."""
         self._judge.build_ahead(self._problem(request["path"]), _candidate(request))
 
 

@@ -27,16 +27,14 @@ class Estimate:
     high: float
 
 
-def finals(outcomes: Sequence[Outcome], sample: int | None = None) -> list[Outcome]:
-    """The last turn of every sample, or of the one with this number."""
+def finals(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The last turn of every sample."""
     last: dict[tuple[str, int], Outcome] = {}
     for one in outcomes:
         key = (one.problem, one.sample)
         if key not in last or one.turn > last[key].turn:
             last[key] = one
-    if sample is None:
-        return list(last.values())
-    return [one for (_, number), one in last.items() if number == sample]
+    return list(last.values())
 
 
 def firsts(outcomes: Sequence[Outcome]) -> list[Outcome]:
