@@ -211,7 +211,7 @@ def test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed(
 ) -> None:
     """The check comes last in each process, and finds the truth; what came before must have been as near."""
     monkeypatch.setattr(Plan, "audited", lambda self, process: {2 * self.blocks - 1})
-    monkeypatch.setattr(Plan, "decoy_blocks", lambda self: [])
+    monkeypatch.setattr(Plan, "decoy_blocks", lambda self, *, sure: [])
 
     def early(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
         return module(*inputs) * (1.001 if call == 14 else 1.0)
@@ -296,6 +296,26 @@ def test_other_contents_come_among_the_timed_ones(race: Races, tmp_path: Path) -
     made.course._others = [other.instance]
     made.run()
     assert any(x[0].mean() > 25 for x in made.own.entry.seen)
+
+
+def test_other_contents_come_in_every_race_however_rare_they_are(tmp_path: Path) -> None:
+    """Where a call takes long they are few; a race without any would let a shortcut pass."""
+    nominal = prepared_case(Model, draw, Precision(), Case("nominal"))
+    full = Case(f"{FULL_SIZE}mixture", distribution="mixture", hidden=True, derived=True)
+    other = prepared_case(Model, lambda g: [x + 50 for x in draw(g)], Precision(), full)
+    made = InProcessRace(nominal, shortcut, honest, tmp_path)
+    made.course._others = [other.instance]
+    made._race._plan = dataclasses.replace(PLAN, decoys=1e-9)
+    assert wrong_code(made) == "wrong wrong_when_timed"
+
+
+@pytest.mark.parametrize("size_bytes, opponent_us", [(1 << 20, 50.0), (1 << 20, 5e3), (1 << 28, 50.0)])
+def test_other_contents_may_come_before_any_block_and_after_the_last(
+    size_bytes: int, opponent_us: float
+) -> None:
+    plan = Plan.for_size(size_bytes, opponent_us)
+    drawn = [plan.decoy_blocks(sure=True) for _ in range(500)]
+    assert all(drawn) and {k for blocks in drawn for k in blocks} == set(range(plan.blocks + 1))
 
 
 def shortcut(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:

@@ -27,7 +27,8 @@ class Plan:
     bursts: int
     """Of either contestant, per process; of large problems in the first process alone."""
     decoys: float
-    """Calls per process with other contents, somewhere among the timed ones; compared with the oracle."""
+    """Calls per process with other contents, somewhere among the timed ones; compared with the oracle. One of
+    the processes has one at least."""
 
     @staticmethod
     def for_size(size_bytes: int, opponent_us: float) -> Plan:
@@ -35,7 +36,8 @@ class Plan:
             # No cache holds a part of it worth the name: there is no warm time.
             return Plan(blocks=1, idle=1, warm=0, alone=1, audits=0.2, bursts=1, decoys=0)
         if opponent_us > LONG_US:
-            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, bursts=2, decoys=0.4)
+            decoys = 1 if size_bytes <= MIDDLE_BYTES else 0.4
+            return Plan(blocks=4, idle=3, warm=1, alone=2, audits=0.5, bursts=2, decoys=decoys)
         if size_bytes > MIDDLE_BYTES:
             return Plan(blocks=6, idle=3, warm=2, alone=2, audits=0.5, bursts=2, decoys=0.4)
         return Plan(blocks=12, idle=5, warm=4, alone=2, audits=1, bursts=3, decoys=1)
@@ -46,9 +48,12 @@ class Plan:
         count = max(count, 1) if process == 0 else count
         return set(SYSTEM.sample(range(2 * self.blocks), min(count, 2 * self.blocks)))
 
-    def decoy_blocks(self) -> list[int]:
-        """Before which blocks of a process a call with other contents comes."""
-        return [SYSTEM.randrange(self.blocks) for _ in range(_drawn(self.decoys))]
+    def decoy_blocks(self, *, sure: bool) -> list[int]:
+        """Before which blocks of a process a call with other contents comes, or after the last; if this
+        process must be `sure` to have one, it has."""
+        count = _drawn(self.decoys)
+        count = max(count, 1) if sure and self.decoys else count
+        return [SYSTEM.randrange(self.blocks + 1) for _ in range(count)]
 
 
 def _drawn(average: float) -> int:

@@ -82,6 +82,7 @@ class Race:
         self._known_apart: list[float] = []
         self._unknown_apart: list[float] = []
         self._burst_calls: int | None = None
+        self._surely_decoyed = SYSTEM.randrange(shop.policy.processes_timed)
         self._cover_us = 0
         """The same for both contestants and for all calls of a process: the judge's clock compares them."""
         self.evidence = RaceEvidence()
@@ -125,7 +126,8 @@ class Race:
             state = self._give_weights(own, opponent, index)
             self._warm_up(own, opponent, run)
             child.stop_company()
-            self._blocks(own, opponent, run, self._plan.audited(index))
+            decoys = self._plan.decoy_blocks(sure=index == self._surely_decoyed)
+            self._blocks(own, opponent, run, self._plan.audited(index), decoys)
             if index == 0 or not self._course.is_large:
                 self._bursts(own, opponent, run)
             if index == 0 and state == "by name":
@@ -181,13 +183,14 @@ class Race:
             # Whoever comes second finds the input in the cache.
             run.warm.append(self._pair(own, opponent, "warm", own_first=k % 2 == 0))
 
-    def _blocks(self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int]) -> None:
+    def _blocks(
+        self, own: Seat, opponent: Seat, run: ProcessRun, audited: set[int], decoys: list[int]
+    ) -> None:
         self._cover_us = self._common_cover_us(own, opponent)
-        decoys = self._plan.decoy_blocks()
         for k in range(self._plan.blocks):
-            for _ in range(decoys.count(k)):
-                self._decoy(own)
+            self._decoys(own, decoys.count(k))
             run.blocks.append(self._block(own, opponent, {2 * k, 2 * k + 1} & audited, 2 * k))
+        self._decoys(own, decoys.count(self._plan.blocks))
 
     def _common_cover_us(self, own: Seat, opponent: Seat) -> int:
         """For both alike. A candidate that tells too little shows its launches; beyond some multiple of the
@@ -195,13 +198,14 @@ class Race:
         most = max(allowed_launch_us(opponent.usual_launch_us), opponent.cover_us)
         return int(min(max(own.cover_us, opponent.cover_us), most))
 
-    def _decoy(self, own: Seat) -> None:
-        """A call like any timed one, but for its contents: what holds for nominal ones alone does not do."""
-        _freeze(own)
-        if self._course.deal_other():
-            answer = self._course.ask(own, "cold", cover_us=self._cover_us)
-            self._accept(answer)
-            self._audit(answer)
+    def _decoys(self, own: Seat, count: int) -> None:
+        """Calls like any timed one, but for their contents: what holds for nominal ones alone does not do."""
+        for _ in range(count):
+            _freeze(own)
+            if self._course.deal_other():
+                answer = self._course.ask(own, "cold", cover_us=self._cover_us)
+                self._accept(answer)
+                self._audit(answer)
 
     def _block(
         self, own: Seat, opponent: Seat, audited: set[int], first: int, *, graphed: bool = False
