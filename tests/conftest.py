@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 # tests/gpu runs the same walks as tests/hostile and tests/exploits, on another device; tests/null looks at
-# the catalogue of seeded bugs.
-for _folder in ("hostile", "exploits", "mutants"):
+# the catalogue of seeded bugs; tests/cpu asks the model server of tests/null.
+for _folder in ("hostile", "exploits", "mutants", "null"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 

@@ -1,6 +1,6 @@
 """Runs on disk: problems, candidates, sources and verdicts in one SQLite file that outlives its process."""
 
-from assay.archive.archive import NO_VERDICT, UNREADABLE, Archive, Judged, Listed, Planned
+from assay.archive.archive import NO_VERDICT, UNREADABLE, Archive, Judged, Listed, Planned, Transcript
 from assay.archive.bundle import Bundle, read_bundle, write_bundle
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Judged",
     "Listed",
     "Planned",
+    "Transcript",
     "read_bundle",
     "write_bundle",
 ]

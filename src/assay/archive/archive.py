@@ -40,6 +40,20 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class Transcript:
+    """How a model came to say what it said."""
+
+    model: str
+    system: str
+    prompt: str
+    answer: str
+    """In full; where the endpoint refused the prompt, its words."""
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A candidate before it is judged."""
 
@@ -53,6 +67,8 @@ class Planned:
     cost_usd: float | None = None
     id: int = 0
     """Given by the archive."""
+    transcript: Transcript | None = None
+    """Where a model wrote it; not read back with it, see `Archive.transcript`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +169,24 @@ class Archive:
                 "VALUES (?,?,?,?,?,?,?,?)",
                 row,
             )
-        return int(added.lastrowid or 0)
+            number = int(added.lastrowid or 0)
+            if candidate.transcript is not None:
+                self._keep_transcript(number, candidate.transcript)
+        return number
+
+    def _keep_transcript(self, candidate: int, said: Transcript) -> None:
+        texts = (self._keep(said.system), self._keep(said.prompt))
+        row = (candidate, said.model, *texts, said.answer, said.tokens_in, said.tokens_out, said.seconds)
+        self._db.execute("INSERT INTO transcripts VALUES (?,?,?,?,?,?,?,?)", row)
+
+    def transcript(self, candidate: int) -> Transcript | None:
+        """How a model came to write it; None where no model did."""
+        row = self._db.execute(
+            "SELECT model, s.text, p.text, answer, tokens_in, tokens_out, seconds FROM transcripts t "
+            "JOIN sources s ON s.digest = t.system JOIN sources p ON p.digest = t.prompt WHERE candidate = ?",
+            (candidate,),
+        ).fetchone()
+        return None if row is None else Transcript(*row)
 
     def waiting(self) -> list[Planned]:
         """Candidates without a verdict, in the order they came."""

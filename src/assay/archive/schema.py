@@ -45,6 +45,18 @@ STEPS = (
         record TEXT NOT NULL
     ) STRICT;
     """,
+    """
+    CREATE TABLE transcripts (
+        candidate INTEGER PRIMARY KEY REFERENCES candidates(id),
+        model TEXT NOT NULL,
+        system TEXT NOT NULL REFERENCES sources(digest),
+        prompt TEXT NOT NULL REFERENCES sources(digest),
+        answer TEXT NOT NULL,
+        tokens_in INTEGER NOT NULL,
+        tokens_out INTEGER NOT NULL,
+        seconds REAL NOT NULL
+    ) STRICT;
+    """,
 )
 
 

@@ -7,6 +7,7 @@ from assay.build.compiling import Built, compile_candidate
 from assay.build.diagnosis import Diagnosis, diagnose, diagnose_exception
 from assay.build.keys import EXTENSION_NAME, build_key, needs_build
 from assay.build.nvrtc import compile_cubin
+from assay.build.shipping import ShippedBuild, keep_build, ship_build
 from assay.build.toolchain import Toolchain, find_toolchain, sanitizer_paths
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Built",
     "CachedBuild",
     "Diagnosis",
+    "ShippedBuild",
     "Toolchain",
     "build_key",
     "compile_candidate",
@@ -22,6 +24,8 @@ __all__ = [
     "diagnose",
     "diagnose_exception",
     "find_toolchain",
+    "keep_build",
     "needs_build",
     "sanitizer_paths",
+    "ship_build",
 ]

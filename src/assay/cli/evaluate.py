@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from assay.cli.model_options import ModelWanted, model_options, take_model
 from assay.cli.options import baseline_options, judging_options, policy_fields
 from assay.cli.show_run import show_run
 from assay.cli.terminal import echo
@@ -24,7 +25,8 @@ from assay.records import UserError, to_json
 
 if TYPE_CHECKING:
     from assay.archive import Archive
-    from assay.evaluation import Progress, Source, Suite
+    from assay.evaluation import Crew, Progress, Source, Suite
+    from assay.evaluation.ray_crew import RayCrew
 
 RUNS = Path(".assay/runs")
 MIB = 1 << 20
@@ -36,6 +38,7 @@ class Wanted:
     """What the command line says, the policy apart."""
 
     suite: str
+    model: ModelWanted | None
     candidates: str | None
     replay: str | None
     earlier: str | None
@@ -43,6 +46,7 @@ class Wanted:
     only: tuple[str, ...]
     jobs: int | None
     device: str | None
+    ray: str | None
     retry_failures: bool
     as_json: bool
 
@@ -52,6 +56,7 @@ class Wanted:
 @click.option("--candidates", type=click.Path(), help="A folder of files called after their problems.")
 @click.option("--replay", type=click.Path(), help="A file of JSON lines, each one candidate.")
 @click.option("--from", "earlier", type=click.Path(), help="An earlier run: its candidates, judged again.")
+@model_options
 @click.option("--run", "run_file", type=click.Path(), help="The run's file. Default: .assay/runs/NAME.sqlite")
 @click.option("--only", multiple=True, metavar="GLOB", help="Problems by name; may be given several times.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Workers on a CPU; several need --no-speed.")
@@ -62,6 +67,7 @@ class Wanted:
     metavar="MIB",
     help="Scale problems down to inputs of so many MiB.",
 )
+@click.option("--ray", metavar="ADDRESS", help="Judge on a Ray cluster; auto for the one of this machine.")
 @click.option("--retry-failures", is_flag=True, help="Judge again where the judge itself failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as one JSON object.")
 @judging_options
@@ -72,10 +78,15 @@ def evaluate(small: float | None, **options: Any) -> None:
     SUITE is a folder of problems (Assay's suite, a KernelBench checkout, task folders) or one problem. What
     is judged is kept at once: stopped at any point, the same command goes on. Exit 0 when all are judged.
     """
-    names = [field.name for field in dataclasses.fields(Wanted)]
-    wanted = Wanted(**{name: options.pop(name) for name in names})
-    if sum(given is not None for given in (wanted.candidates, wanted.replay, wanted.earlier)) != 1:
-        raise UserError("where do candidates come from? give one of --candidates, --replay and --from")
+    names = [field.name for field in dataclasses.fields(Wanted) if field.name != "model"]
+    model = take_model(options)
+    wanted = Wanted(model=model, **{name: options.pop(name) for name in names})
+    if sum(given is not None for given in (model, wanted.candidates, wanted.replay, wanted.earlier)) != 1:
+        raise UserError(
+            "where do candidates come from? give one of --candidates, --model, --replay and --from"
+        )
+    if wanted.ray and (wanted.device or wanted.jobs):
+        raise UserError("--ray takes what the cluster has: leave out --device and --jobs")
     # Flawed problems are judged and scored apart.
     policy = {**policy_fields(**options), "allow_flawed": True}
     if small is not None:
@@ -92,19 +103,20 @@ def _evaluate(wanted: Wanted, policy: dict[str, Any]) -> None:
     suite = _chosen(read_suite(Path(wanted.suite)), wanted.only)
     for problem in suite.troubled:
         console.print(f"[yellow]left out:[/] {escape(problem.trouble)}", soft_wrap=True)
-    source = _source(wanted, suite, console)
-    path = Path(wanted.run_file) if wanted.run_file else RUNS / f"{_plain(source.label)}.sqlite"
-    with Archive(path, create=True) as archive:
-        _settle_facts(archive, wanted, source, policy)
-        if wanted.retry_failures:
-            archive.forget_failures()
-        _drive(archive, suite, source, wanted, policy, console)
-        if wanted.as_json:
-            from assay.report import summary_of
+    with closing(_crew(wanted, suite, policy)) as crew:
+        source = _source(wanted, suite, crew, console)
+        path = Path(wanted.run_file) if wanted.run_file else RUNS / f"{_plain(source.label)}.sqlite"
+        with Archive(path, create=True) as archive:
+            _settle_facts(archive, wanted, source, policy)
+            if wanted.retry_failures:
+                archive.forget_failures()
+            _drive(archive, suite, source, crew, console)
+            if wanted.as_json:
+                from assay.report import summary_of
 
-            echo(to_json(summary_of(archive)))
-        else:
-            show_run(Console(), archive)
+                echo(to_json(summary_of(archive)))
+            else:
+                show_run(Console(), archive)
 
 
 def _chosen(suite: Suite, only: tuple[str, ...]) -> Suite:
@@ -120,9 +132,11 @@ def _chosen(suite: Suite, only: tuple[str, ...]) -> Suite:
     )
 
 
-def _source(wanted: Wanted, suite: Suite, console: Console) -> Source:
+def _source(wanted: Wanted, suite: Suite, crew: Crew | RayCrew, console: Console) -> Source:
     from assay.evaluation import FolderSource, ReplaySource, RunSource
 
+    if wanted.model is not None:
+        return wanted.model.source(suite, *crew.describe_device(), crew.complete)
     if wanted.replay is not None:
         return ReplaySource(Path(wanted.replay))
     if wanted.earlier is not None:
@@ -137,6 +151,11 @@ def _source(wanted: Wanted, suite: Suite, console: Console) -> Source:
 def _settle_facts(archive: Archive, wanted: Wanted, source: Source, policy: dict[str, Any]) -> None:
     """A run that goes on must be the same run."""
     facts = {"label": source.label, "suite": wanted.suite, "policy": policy, "device": wanted.device}
+    if wanted.model is not None:
+        # Samples, turns and prices may change from start to start; what the model is and is told may not.
+        unchanging = ("provider", "model", "url", "temperature", "max_tokens")
+        facts["model"] = {name: getattr(wanted.model.settings, name) for name in unchanging}
+        facts["prompts"] = source.prompts
     known = archive.facts()
     for name, value in facts.items():
         if name in known and known[name] != value:
@@ -146,12 +165,20 @@ def _settle_facts(archive: Archive, wanted: Wanted, source: Source, policy: dict
         archive.set_fact(name, value)
 
 
-def _drive(
-    archive: Archive, suite: Suite, source: Source, wanted: Wanted, policy: dict[str, Any], console: Console
-) -> None:
-    from assay.evaluation import Crew, Run
+def _crew(wanted: Wanted, suite: Suite, policy: dict[str, Any]) -> Crew | RayCrew:
+    if wanted.ray is not None:
+        from assay.evaluation.ray_crew import RayCrew
+
+        return RayCrew(wanted.ray, policy, suite)
+    from assay.evaluation import Crew
 
     devices, threads = _workers(wanted, speed=policy.get("speed", True))
+    return Crew(devices, policy, threads)
+
+
+def _drive(archive: Archive, suite: Suite, source: Source, crew: Crew | RayCrew, console: Console) -> None:
+    from assay.evaluation import Run
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -160,7 +187,7 @@ def _drive(
         TextColumn("left"),
         TimeRemainingColumn(elapsed_when_finished=False),
     )
-    with closing(Crew(devices, policy, threads)) as crew, Bar(*columns, console=console) as bar:
+    with Bar(*columns, console=console) as bar:
         line = bar.add_task("judging", total=None)
 
         def tell(progress: Progress) -> None:
@@ -170,8 +197,11 @@ def _drive(
                 where = f"{one.candidate.problem} sample {one.candidate.sample} turn {one.candidate.turn}"
                 console.print(f"{progress.judged}/{progress.known} {where}: {one.status}", soft_wrap=True)
 
+        def wait(count: int) -> None:
+            console.print(f"waiting for {count} answers that are paid for; interrupt again to give them up")
+
         try:
-            Run(archive, suite, source, crew).drive(tell)
+            Run(archive, suite, source, crew).drive(tell, wait)
         except KeyboardInterrupt:
             known, judged = archive.counts()
             console.print(f"stopped: {judged} of {known} are judged and kept in {archive.path}")

@@ -1,13 +1,17 @@
 """Runs over many problems: candidates from a source, judged by workers, kept in an archive."""
 
-from assay.evaluation.crew import Crew, Task
+from assay.evaluation.crew import Crew
+from assay.evaluation.line import Task
+from assay.evaluation.model_source import Complete, ModelSource, describe_device
 from assay.evaluation.run import Progress, Run
 from assay.evaluation.sources import FolderSource, ReplaySource, RunSource, Source
 from assay.evaluation.suite import Suite, read_suite
 
 __all__ = [
+    "Complete",
     "Crew",
     "FolderSource",
+    "ModelSource",
     "Progress",
     "ReplaySource",
     "Run",
@@ -15,5 +19,6 @@ __all__ = [
     "Source",
     "Suite",
     "Task",
+    "describe_device",
     "read_suite",
 ]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from assay.archive import UNREADABLE, Archive, Judged, Planned
-from assay.evaluation.crew import Done, Task
+from assay.evaluation.asking import Asking, Proposal
+from assay.evaluation.line import Done, Task
 from assay.evaluation.sources import Source
 from assay.evaluation.suite import Suite
 from assay.records.decoding import decode_verdict
@@ -59,16 +60,22 @@ class Run:
         self._source = source
         self._workers = workers
         self._chains: dict[tuple[str, int], _Chain] = {}
-        self._asked: dict[Future[Planned | None], _Chain] = {}
+        self._asked: dict[Proposal, _Chain] = {}
         self._at_work: dict[int, _Chain] = {}
 
-    def drive(self, on_progress: Callable[[Progress], None]) -> None:
-        """Judge what is not judged yet; may be left at any point and begun again."""
+    def drive(self, on_progress: Callable[[Progress], None], on_waiting: Callable[[int], None]) -> None:
+        """Judge what is not judged yet; may be left at any point and begun again.
+
+        `on_waiting` is told how many answers are still to come when the run is interrupted.
+        """
         start = time.monotonic()
         self._begin()
-        with ThreadPoolExecutor(PROPOSERS) as proposers:
-            for chain in self._chains.values():
-                self._ask(proposers, chain)
+        asking = Asking(PROPOSERS)
+        busy = {(chain.problem, chain.sample) for chain in self._at_work.values()}
+        try:
+            for place, chain in self._chains.items():
+                if place not in busy:
+                    self._ask(asking, chain)
             while self._asked or self._at_work:
                 self._take_proposals()
                 done = self._workers.next_done() if self._at_work else None
@@ -79,7 +86,10 @@ class Run:
                 chain.history.append(judged)
                 known, finished = self._archive.counts()
                 on_progress(Progress(finished, known, judged, time.monotonic() - start))
-                self._ask(proposers, chain)
+                self._ask(asking, chain)
+        finally:
+            asking.end(on_waiting)
+            self._keep_proposals()
 
     def _begin(self) -> None:
         """All chains, those of an earlier start with their history."""
@@ -92,9 +102,13 @@ class Run:
             chain = self._chains.get((judged.candidate.problem, judged.candidate.sample))
             if chain is not None:
                 chain.history.append(judged)
+        for planned in self._archive.waiting():
+            chain = self._chains.get((planned.problem, planned.sample))
+            if chain is not None:
+                self._submit(chain, planned)
 
-    def _ask(self, proposers: ThreadPoolExecutor, chain: _Chain) -> None:
-        future = proposers.submit(self._source.propose, chain.problem, chain.sample, tuple(chain.history))
+    def _ask(self, asking: Asking, chain: _Chain) -> None:
+        future = asking.ask(self._source.propose, chain.problem, chain.sample, tuple(chain.history))
         self._asked[future] = chain
 
     def _take_proposals(self) -> None:
@@ -104,12 +118,19 @@ class Run:
         for future in sorted(ready, key=lambda f: (self._asked[f].problem, self._asked[f].sample)):
             chain = self._asked.pop(future)
             planned = future.result()
-            if planned is None:
-                continue
-            number = self._archive.add(planned)
-            known = replace(planned, id=number)
-            self._at_work[number] = chain
-            self._workers.submit(Task(known, self._suite.problems[chain.problem].path))
+            if planned is not None:
+                self._submit(chain, replace(planned, id=self._archive.add(planned)))
+
+    def _submit(self, chain: _Chain, planned: Planned) -> None:
+        self._at_work[planned.id] = chain
+        self._workers.submit(Task(planned, self._suite.problems[chain.problem].path))
+
+    def _keep_proposals(self) -> None:
+        """Answers that came after the run was told to end."""
+        for future in self._asked:
+            planned = None if future.cancelled() or future.exception() else future.result()
+            if planned is not None:
+                self._archive.add(planned)
 
     def _keep(self, done: Done) -> Judged:
         number, seconds = done.task.candidate.id, float(done.reply.get("seconds", 0.0))

@@ -1,7 +1,7 @@
 """Where candidates come from: a folder of files, a replay file, an earlier run.
 
 A source is asked for one turn of one sample at a time, with the verdicts of the turns before. These three
-know every turn beforehand; a model does not.
+know every turn beforehand; a model (model_source.py) does not.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Source(Protocol):
 
     label: str
     """What the run is of: a folder, a model."""
+    prompts: str
+    """A digest of what it is told; empty where nobody is told anything."""
 
     def samples(self, problem: str) -> Sequence[int]:
         """Numbers of the samples there will be; none where it has nothing for the problem."""
@@ -40,6 +42,8 @@ class Source(Protocol):
 
 class _Known:
     """Candidates that are all there."""
+
+    prompts = ""
 
     def __init__(self, label: str, candidates: Sequence[Planned]) -> None:
         self.label = label
@@ -56,6 +60,11 @@ class _Known:
 
     def propose(self, problem: str, sample: int, history: Sequence[Judged]) -> Planned | None:
         turns = self._turns.get((problem, sample), {})
+        for one in history:
+            known = turns.get(one.candidate.turn)
+            if known is not None and known.source != one.candidate.source:
+                where = f"sample {sample}, turn {known.turn} of {problem}"
+                raise UserError(f"{self.label}: {where} has changed since the run began: start a new run")
         done = {one.candidate.turn for one in history}
         turn = min((turn for turn in turns if turn not in done), default=None)
         if turn is None:

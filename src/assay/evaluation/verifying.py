@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay.archive import UNREADABLE, Bundle, Judged
-from assay.evaluation.crew import Crew, Task
+from assay.evaluation.crew import Crew
+from assay.evaluation.line import Task
 from assay.records import Passed, Speed, UserError, Verdict
 from assay.records.decoding import decode_verdict
 

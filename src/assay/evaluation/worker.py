@@ -2,8 +2,9 @@
 
     python -m assay.evaluation.worker REQUESTS_FD ANSWERS_FD
 
-The first line says which judge; every further one names a candidate, and perhaps the next, which is built
-meanwhile. Answers carry the verdict's record, or why there is none.
+The first line says which judge; every further one brings a candidate, perhaps with what another machine
+built for it, perhaps with the next one, which is built meanwhile. Answers carry the verdict's record, or why
+there is none. `hello` asks what to build for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 from assay.archive import UNREADABLE
+from assay.build import ShippedBuild
 from assay.candidates import Candidate, candidate_from_source
 from assay.judge import Judge, Policy
 from assay.problems import Problem, load_problem
@@ -38,13 +40,16 @@ class Worker:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """One candidate's end."""
         start = time.monotonic()
+        if "hello" in request:
+            return {"id": request["id"], "cuda_arch": self._judge.cuda_arch}
         try:
             candidate = _candidate(request)
         except UserError as error:  # a model's answer that holds no kernel is the model's doing
             return {"id": request["id"], UNREADABLE: str(error), "seconds": time.monotonic() - start}
-        ahead = request.get("ahead")
-        if ahead:
-            self._builder.submit(self._build, ahead)
+        if request.get("built"):
+            self._judge.keep_build(from_plain(ShippedBuild, request["built"], "built"))
+        if request.get("ahead"):
+            self._builder.submit(self._build, request["ahead"])
         try:
             verdict = self._judge.evaluate(self._problem(request["path"]), candidate)
         except AssayError as error:

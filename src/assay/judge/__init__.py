@@ -1,5 +1,6 @@
 """The narrow waist: `evaluate(problem, candidate, policy) -> Verdict`. Nothing above knows anything below."""
 
+from assay.judge.building import Builder
 from assay.judge.decide import Evidence, decide
 from assay.judge.devices import resolve_device
 from assay.judge.environment import read_environment
@@ -8,6 +9,7 @@ from assay.judge.policy import Policy
 from assay.judge.prepare import prepare
 
 __all__ = [
+    "Builder",
     "Evidence",
     "Judge",
     "Policy",

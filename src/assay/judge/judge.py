@@ -17,7 +17,7 @@ from types import TracebackType
 
 import torch
 
-from assay.build import BuildCache, find_toolchain
+from assay.build import BuildCache, ShippedBuild, find_toolchain, keep_build
 from assay.candidates import Candidate
 from assay.judge.calibration import self_test
 from assay.judge.decide import decide
@@ -64,7 +64,7 @@ class Judge:
         folder = cache or default_cache()
         toolchain = find_toolchain(cuda_arch(self.device))
         require_deep(self.policy, self.device, toolchain.sanitizer)
-        limits = _limits(self.policy, self.device)
+        limits = limits_of(self.policy, self.device)
         self._shop = Workshop(
             device=self.device,
             policy=self.policy,
@@ -157,6 +157,15 @@ class Judge:
         with contextlib.suppress(CandidateFailure):  # the verdict will tell
             self._shop.built(candidate)
 
+    @property
+    def cuda_arch(self) -> str | None:
+        """What candidates are compiled for; None on a CPU."""
+        return self._shop.toolchain.cuda_arch
+
+    def keep_build(self, build: ShippedBuild) -> None:
+        """What another machine has compiled; of use where this one's key is the same."""
+        keep_build(self._shop.builds, build)
+
     def peak_bytes(self) -> int:
         """Most device memory this process has held at once since this was last asked: its own tensors and
         what it shares with children."""
@@ -193,7 +202,7 @@ def default_cache() -> Path:
     return Path(root)
 
 
-def _limits(policy: Policy, device: torch.device) -> Limits:
+def limits_of(policy: Policy, device: torch.device) -> Limits:
     return Limits(
         memory_bytes=policy.memory_bytes,
         # The CUDA driver reserves far more address space than it ever uses.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from assay.problems.derive import input_bytes, reduced_nominal
 from assay.problems.loading import load_problem, load_problems, problem_paths
+from assay.problems.parcel import Parcel, pack
 from assay.problems.problem import (
     DISTRIBUTIONS,
     LAYOUTS,
@@ -23,12 +24,14 @@ __all__ = [
     "Case",
     "Cost",
     "Instance",
+    "Parcel",
     "Precision",
     "Problem",
     "Specification",
     "input_bytes",
     "load_problem",
     "load_problems",
+    "pack",
     "problem_paths",
     "reduced_nominal",
 ]

@@ -71,6 +71,10 @@ class KernelBotProblem:
         if "reference.py" not in files:
             raise UserError(f"{where}: lists no reference.py: add it, with generate_input and ref_kernel")
         self.digest = _digest(text, files)
+        self.files: Mapping[str, str] = {
+            str(where.resolve()): text,
+            **{file.path: file.text for file in files.values()},
+        }
         self.support_files: Mapping[str, str] = {
             name: file.text for name, file in files.items() if name not in (main, "reference.py")
         }

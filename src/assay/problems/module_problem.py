@@ -51,6 +51,7 @@ class ModuleProblem:
         self.digest = self.source.digest
         self.kind = "native" if self.source.bound_names.intersection(NATIVE_NAMES) else "kernelbench"
         self.support_files: Mapping[str, str] = {}
+        self.files: Mapping[str, str] = {str(path.resolve()): self.source.text}
         self.precision = Precision()
         self.rules = Rules()
         self.about = About(level=level_of(path))

@@ -116,6 +116,8 @@ class Problem(Protocol):
     """What a candidate must define: "ModelNew" or "custom_kernel"."""
     support_files: Mapping[str, str]
     """Modules a candidate may import by name (KernelBot's task.py, utils.py); never the reference."""
+    files: Mapping[str, str]
+    """Everything that defines the problem, by absolute path."""
 
     def nominal(self) -> Case:
         """The size the problem is scored at."""

@@ -1,0 +1,119 @@
+"""Options of commands that ask a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from assay.llm import LANGUAGES, Prompts, Settings, read_settings
+from assay.records import UserError
+
+if TYPE_CHECKING:
+    from assay.evaluation import Complete, ModelSource, Suite
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+NAMES = (
+    "model",
+    "model_url",
+    "samples",
+    "turns",
+    "temperature",
+    "max_tokens",
+    "price",
+    "language",
+    "prompts_folder",
+)
+
+
+def model_options(command: Command) -> Command:
+    """Which model, how often, and what it is told."""
+    for option in (
+        click.option(
+            "--prompts",
+            "prompts_folder",
+            type=click.Path(),
+            help="A folder with prompt files to use instead of ours.",
+        ),
+        click.option(
+            "--language",
+            type=click.Choice(list(LANGUAGES)),
+            help="What the model writes. Default: triton on a GPU, cpp on a CPU.",
+        ),
+        click.option("--price", metavar="IN/OUT", help="Dollars for a million tokens, such as 3/15."),
+        click.option(
+            "--max-tokens",
+            type=click.IntRange(min=1),
+            default=16384,
+            show_default=True,
+            help="Of one answer.",
+        ),
+        click.option("--temperature", type=click.FloatRange(min=0), help="Default: the provider's."),
+        click.option(
+            "--turns",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Attempts in a row, each shown what became of the last.",
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Independent tries of every problem.",
+        ),
+        click.option("--model-url", metavar="URL", help="A server that speaks OpenAI's protocol."),
+        click.option("--model", metavar="PROVIDER:NAME", help="Ask a model: openai:NAME, anthropic:NAME."),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWanted:
+    """A model, as the command line names it."""
+
+    settings: Settings
+    samples: int
+    turns: int
+    language: str | None
+    prompts_folder: Path | None
+
+    def source(self, suite: Suite, device: str, described: str, complete: Complete) -> ModelSource:
+        from assay.evaluation import ModelSource
+
+        language = self.language or ("triton" if device.startswith("cuda") else "cpp")
+        prompts = Prompts.read(language, self.prompts_folder)
+        return ModelSource(
+            self.settings,
+            suite,
+            prompts,
+            samples=self.samples,
+            turns=self.turns,
+            device=described,
+            complete=complete,
+        )
+
+
+def take_model(options: dict[str, Any]) -> ModelWanted | None:
+    """Takes the model's options out; None if no model is named."""
+    given = {name: options.pop(name) for name in NAMES}
+    if given["model"] is None:
+        if given["model_url"] is not None:
+            raise UserError("--model-url says where, --model what: give --model openai:NAME as well")
+        return None
+    settings = read_settings(
+        given["model"],
+        given["model_url"] or "",
+        given["price"] or "",
+        temperature=given["temperature"],
+        max_tokens=given["max_tokens"],
+    )
+    folder = given["prompts_folder"]
+    return ModelWanted(
+        settings, given["samples"], given["turns"], given["language"], Path(folder) if folder else None
+    )

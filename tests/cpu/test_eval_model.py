@@ -1,0 +1,151 @@
+"""`assay eval --model` against a real HTTP server: turns, prices, resuming, an endpoint that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from llm_server import ModelServer, Reply
+
+from assay.archive import Archive, Judged
+
+PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.exp(x)
+
+
+rows = 16
+
+
+def get_inputs():
+    return [torch.rand(rows, 24)]
+"""
+WRONG = "Scale it.\n```python\nimport torch\n\ndef forward(x):\n    return torch.exp(x) * 1.5\n```"
+RIGHT = "Do not scale.\n```python\nimport torch\n\ndef forward(x):\n    return torch.exp(x)\n```"
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    folder = tmp_path / "suite" / "level1"
+    folder.mkdir(parents=True)
+    (folder / "exp.py").write_text(PROBLEM)
+    return folder.parent
+
+
+def command(suite: Path, server: ModelServer, run: Path, *others: object) -> list[str]:
+    words = ("eval", suite, "--model", "openai:tiny", "--model-url", server.url, "--run", run, "--no-speed")
+    return [sys.executable, "-m", "assay.cli.main", *map(str, (*words, "--device", "cpu", *others))]
+
+
+def judged(run: Path) -> list[Judged]:
+    with Archive(run) as archive:
+        return list(archive.judged())
+
+
+def learning(prompt: str) -> Reply:
+    """Wrong at first; right when told that it was."""
+    return RIGHT if "Verdict: wrong." in prompt else WRONG
+
+
+def test_a_model_learns_from_what_the_judge_found(suite: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.sqlite"
+    with ModelServer(learning) as server:
+        words = command(suite, server, run, "--samples", 2, "--turns", 2, "--price", "10/100", "--json")
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        again = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [(one.candidate.sample, one.candidate.turn, one.status) for one in judged(run)] == [
+        (0, 0, "wrong"),
+        (0, 1, "passed"),
+        (1, 0, "wrong"),
+        (1, 1, "passed"),
+    ]
+    # Four answers of 100 and 50 tokens; asked once each, although the command ran twice.
+    assert len(server.asked) == 4 and again.returncode == 0
+    assert json.loads(done.stdout)["all_problems"]["cost_usd"] == pytest.approx(4 * (0.001 + 0.005))
+    prompts = [asked["messages"][1]["content"] for asked in server.asked]
+    assert sum("torch.exp(x) * 1.5" in prompt and "expected" in prompt for prompt in prompts) == 2
+    with Archive(run) as archive:
+        second = judged(run)[1].candidate
+        said = archive.transcript(second.id)
+    assert said is not None and said.answer == RIGHT and "Verdict: wrong." in said.prompt
+    assert second.parent == judged(run)[0].candidate.id
+
+
+def test_an_answer_without_a_kernel_counts_against_the_model(suite: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.sqlite"
+    replies = iter(["I would rather not.", (400, '{"error": {"message": "too long"}}')])
+    with ModelServer(lambda _: next(replies)) as server:
+        words = command(suite, server, run, "--samples", 2)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and [one.status for one in judged(run)] == ["unreadable", "unreadable"]
+
+
+def test_what_is_judged_stays_when_the_endpoint_dies(suite: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.sqlite"
+    with ModelServer(lambda prompt: WRONG if "Verdict" not in prompt else (401, "{}")) as server:
+        words = command(suite, server, run, "--turns", 2)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "is OPENAI_API_KEY right?" in done.stderr
+        assert [one.status for one in judged(run)] == ["wrong"]
+    with ModelServer(learning) as server:  # the same run at another address is another run
+        words = command(suite, server, run, "--turns", 2)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "another model" in done.stderr
+
+
+def test_an_answer_that_was_paid_for_is_kept(suite: Path, tmp_path: Path) -> None:
+    """Interrupted while the model writes: its answer is waited for, and judged another time."""
+    run = tmp_path / "run.sqlite"
+    asked, told = threading.Event(), threading.Event()
+
+    def slow(prompt: str) -> Reply:
+        asked.set()
+        told.wait(60)
+        return RIGHT
+
+    with ModelServer(slow) as server:
+        words = command(suite, server, run)
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert asked.wait(120)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        assert process.poll() is None
+        told.set()
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 130 and "waiting for 1 answers" in said
+        assert judged(run) == []
+        assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    assert [one.status for one in judged(run)] == ["passed"] and len(server.asked) == 1
+
+
+def test_whoever_interrupts_twice_gets_out(suite: Path, tmp_path: Path) -> None:
+    asked, never = threading.Event(), threading.Event()
+
+    def silent(prompt: str) -> Reply:
+        asked.set()
+        never.wait(120)
+        return RIGHT
+
+    with ModelServer(silent) as server:
+        words = command(suite, server, tmp_path / "run.sqlite")
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert asked.wait(120)
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(1)
+        said, _ = process.communicate(timeout=60)
+        never.set()
+    assert process.returncode == 130 and "Traceback" not in said
+    assert os.path.exists(tmp_path / "run.sqlite")
