@@ -208,7 +208,7 @@ def test_timing_on_a_cpu_wants_one_worker(suite: Path, candidates: Path, tmp_pat
     done = subprocess.run(
         [*command, "--device", "cpu", "--run", tmp_path / "r"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2 and "needs it alone" in done.stderr
+    assert done.returncode == 2 and "needs its device alone" in done.stderr
 
 
 def test_names_of_files_say_their_problem(suite: Path, tmp_path: Path) -> None:

@@ -129,3 +129,36 @@ def test_the_outcome_is_that_of_the_whole(tmp_path: Path) -> None:
     lower = [right[0].half().float()]
     assert not check(lower, None).ok
     assert not check(lower, calibration.split).ok
+
+
+@pytest.mark.parametrize(
+    "forward, rest",
+    [
+        ("return x.index_add(0, rest[0], rest[1])", "torch.randint(0, ROWS, (30,)), torch.randn(30, 64)"),
+        ("return x[rest[0].argsort()]", "torch.randint(0, 3, (ROWS,))"),
+        ("return x * rest[1][rest[0]]", "torch.randint(0, ROWS, (ROWS,)), torch.randn(ROWS, 64)"),
+    ],
+)
+def test_no_part_is_tried_whose_integers_would_point_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forward: str, rest: str
+) -> None:
+    """A CPU says so; on a GPU the process would end."""
+    raised = []
+    wide = Reference.wide
+
+    def watched(self: Reference, inputs: list) -> list[torch.Tensor]:
+        try:
+            return wide(self, inputs)
+        except IndexError as error:
+            raised.append(error)
+            raise
+
+    monkeypatch.setattr(Reference, "wide", watched)
+    split_of(instance_of(tmp_path, forward, f"torch.randn(ROWS, 64), {rest}"))
+    assert not raised
+
+
+def test_integers_that_are_no_places_of_rows_are_no_obstacle(tmp_path: Path) -> None:
+    inputs = "torch.randn(ROWS, 64), torch.randint(0, 3, (ROWS,)), torch.randn(3, 64)"
+    split = split_of(instance_of(tmp_path, "return x * rest[1][rest[0]]", inputs))
+    assert split is not None and split.cut == (0, 1)

@@ -90,3 +90,19 @@ def test_a_policy_may_forbid_what_the_problem_allows(tmp_path: Path) -> None:
     assert prepared(tmp_path, "torch.sigmoid(x) + y", alone).record.rules.library_calls
     strict = Policy(derive_hidden=False, forbid_libraries=True)
     assert not prepared(tmp_path, "torch.sigmoid(x) + y", strict).record.rules.library_calls
+
+
+@pytest.mark.parametrize(
+    "formula, taken", [("torch.sigmoid(x) + y", True), ("self.w.numpy()[0] * x + y", False)]
+)
+def test_gradients_are_left_out_where_the_specification_does_not_take_them(
+    tmp_path: Path, formula: str, taken: bool
+) -> None:
+    """numpy() of what requires a gradient is refused, as are some arguments of torch's own losses."""
+    path = tmp_path / "problem.py"
+    weights = "    def __init__(self):\n        super().__init__()\n        self.w = {}\n\n"
+    weights = weights.format("torch.nn.Parameter(torch.rand(3))")
+    text = PROBLEM.format(formula=formula).replace("    def forward", f"{weights}    def forward")
+    path.write_text(text)
+    found = prepare(load_problem(path), Policy(), CPU)
+    assert {case.gradients for case in found.cases} == {taken}

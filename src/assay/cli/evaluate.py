@@ -59,7 +59,7 @@ class Wanted:
 @model_options
 @click.option("--run", "run_file", type=click.Path(), help="The run's file. Default: .assay/runs/NAME.sqlite")
 @click.option("--only", multiple=True, metavar="GLOB", help="Problems by name; may be given several times.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Workers on a CPU; several need --no-speed.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Workers on each device; several need --no-speed.")
 @click.option("--device", help="cpu, cuda (all GPUs) or cuda:N. Default: all GPUs if there are any.")
 @click.option(
     "--small",
@@ -214,15 +214,14 @@ def _workers(wanted: Wanted, *, speed: bool) -> tuple[list[str], int]:
     import torch
 
     device = wanted.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device == "cuda":
-        return [f"cuda:{k}" for k in range(torch.cuda.device_count())], 0
-    if device != "cpu":
-        return [device], 0
     cores = os.cpu_count() or 1
-    jobs = wanted.jobs or (1 if speed else cores)
+    jobs = wanted.jobs or (cores if device == "cpu" and not speed else 1)
     if jobs > 1 and speed:
-        raise UserError("what is timed on a CPU needs it alone: give --jobs 1, or --no-speed")
-    return ["cpu"] * jobs, max(1, cores // jobs)
+        raise UserError("what is timed needs its device alone: give --jobs 1, or --no-speed")
+    if device == "cpu":
+        return ["cpu"] * jobs, max(1, cores // jobs)
+    devices = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if device == "cuda" else [device]
+    return devices * jobs, 0
 
 
 def _plain(label: str) -> str:

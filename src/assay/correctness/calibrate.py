@@ -33,6 +33,9 @@ _ATOMICS_FLOOR = 64.0
 _ATOMICS_TIES = 0.01
 
 
+GRADIENTS_BYTES = 1 << 28
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What is known about a case before a candidate runs on it."""
@@ -48,6 +51,8 @@ class Calibration:
     input_bytes: int = 0
     lazy: tuple[bool, ...] = ()
     """Outputs that the specification itself returns as expanded views."""
+    gradients: bool = True
+    """The specification can be called while gradients are recorded; not tried where it is large."""
     split: Split | None = None
     """How to compare it in parts, where it is large and falls into parts."""
     survivors: tuple[str, ...] = ()
@@ -91,6 +96,7 @@ def calibrate(
         shares_inputs=shares,
         input_bytes=sum(t.numel() * t.element_size() for t in _tensors(inputs)),
         lazy=tuple(any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True)) for t in outputs),
+        gradients=_bytes(inputs) > GRADIENTS_BYTES or reference.takes_gradients(inputs),
         split=None if instance.task_check() else find_split(reference, inputs, outputs),
     )
     del outputs, tree

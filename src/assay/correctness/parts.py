@@ -84,9 +84,22 @@ def find_split(reference: Reference, inputs: list[Any], outputs: Sequence[torch.
         return None
     for cut in dict.fromkeys((fitting, *((k,) for k in fitting))):
         split = Split(cut, rows, per_part, per_glance)
-        if _holds(reference, split, inputs, outputs):
+        dangling = _may_dangle(tensors, split, all_cut=cut == fitting)
+        if not dangling and _holds(reference, split, inputs, outputs):
             return split
     return None
+
+
+def _may_dangle(tensors: Sequence[torch.Tensor], split: Split, *, all_cut: bool) -> bool:
+    """Whether an integer may name a row that a part does not have: on a GPU that would end the process.
+
+    Integers may be places, or give rise to them by their number; cut alone, they name less than before.
+    """
+    integers = [k for k, t in enumerate(tensors) if t.dtype in (torch.int32, torch.int64) and t.numel()]
+    if not integers or set(split.cut) <= set(integers):
+        return False
+    count = min(split.rows_per_part, split.rows // 2)
+    return not all_cut or any(count <= int(tensors[k].max()) < split.rows for k in integers)
 
 
 def _holds(reference: Reference, split: Split, inputs: list[Any], outputs: Sequence[torch.Tensor]) -> bool:

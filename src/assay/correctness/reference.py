@@ -75,6 +75,18 @@ class Reference:
         """As a user would run it; `in_place` lets a module that writes into its inputs do so."""
         return self._run(self._module, inputs, in_place=in_place)
 
+    def takes_gradients(self, inputs: list[Any]) -> bool:
+        """Whether it can be called while gradients are recorded: torch refuses some arguments then."""
+        inputs = map_tensors(inputs, torch.clone)
+        with _undone(self._module), pinned_precision(self._precision), torch.enable_grad():
+            try:
+                self._module(*inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except UNSUPPORTED:
+                return False
+        return True
+
     def reordered(self, inputs: list[Any]) -> list[torch.Tensor]:
         with Reordered():
             return tensors_of(self._run(self._module, inputs))

@@ -95,10 +95,11 @@ class CaseRunner:
         findings: list[Finding] = []
         reports: list[Report] = []
         kept: list[_Kept] = []
+        modes = GRAD_MODES if case.gradients else GRAD_MODES[1:]
         for k in range(calls):
             if k:
                 state = self._seat.renew_weights(run, state)
-            grad = GRAD_MODES[k * len(GRAD_MODES) // calls]
+            grad = modes[k * len(modes) // calls]
             report, notes, hold = self._call(run, grad, k, held=len(kept))
             findings += notes
             reports.append(report)

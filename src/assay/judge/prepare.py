@@ -44,6 +44,8 @@ class PreparedCase:
     """Floating inputs may hold anything: no structure ties their elements together."""
     kept: tuple[int, ...] = ()
     """But for these, in their order."""
+    gradients: bool = True
+    """It may be called while gradients are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise UserError(f"{problem.name} fails on its own case {case.name!r}: {reason}") from error
         cases.append(PreparedCase(instance, calibration, k == 0, bool(redrawn), kept))
+    if not all(case.calibration.gradients for case in cases):
+        cases = [dataclasses.replace(case, gradients=False) for case in cases]
     notes += unseen(cases)
     record = ProblemRecord(
         name=problem.name,
