@@ -103,7 +103,7 @@ def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
     (suite / "level1" / "broken.py").write_text("def get_inputs(:\n")
     (candidates / "level1_exp" / "c.py").write_text("no kernel at all")
     run = tmp_path / "run.sqlite"
-    first = assay(suite, "--candidates", candidates, "--run", run, "--json")
+    first = assay(suite, "--candidates", candidates, "--run", run, "--rungs", "eager,compile", "--json")
     *lines, last = said(first).splitlines()
     told = json.loads(last)
     assert first.returncode == 0 and ends(run) == {**EXPECTED, "level1_exp/c": "unreadable"}
@@ -112,7 +112,7 @@ def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
     assert "syntax error" in told["troubled"]["level1_broken"] and any("left out" in line for line in lines)
     before = judged(run)
     assert {one.worker for one in before} == {"cpu/0", "cpu/1"}
-    again = assay(suite, "--candidates", candidates, "--run", run)
+    again = assay(suite, "--candidates", candidates, "--run", run, "--rungs", "eager,compile")
     assert again.returncode == 0 and judged(run) == before
     assert "5 candidates for 2 problems, 2 solved" in said(again)
     published_it_holds(run)

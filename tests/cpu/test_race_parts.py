@@ -219,6 +219,30 @@ def test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed(
     assert wrong_code(race(early)) == "wrong wrong_when_timed"
 
 
+def test_an_early_answer_rounded_otherwise_in_one_place_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two right sums in bfloat16 are equal nearly everywhere; the checked call happened to be equal."""
+    monkeypatch.setattr(Plan, "audited", lambda self, process: {2 * self.blocks - 1})
+    monkeypatch.setattr(Plan, "decoy_blocks", lambda self, *, sure: [])
+
+    class Sum(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sum(-1)
+
+    def rows(generator: torch.Generator) -> list[Any]:
+        return [torch.randn(2048, 8, generator=generator).bfloat16()]
+
+    def once(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        right = module(*inputs)
+        if call == 9:
+            right[5] *= 1 + torch.finfo(right.dtype).eps
+        return right
+
+    case = prepared_case(Sum, rows, Precision(), Case("nominal"))
+    assert InProcessRace(case, once, honest, tmp_path).run().findings == []
+
+
 def test_both_arms_wrong_alike_is_noticed(race: Races) -> None:
     """Near to each other is not enough: some answers are held against the oracle."""
 

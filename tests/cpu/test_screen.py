@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from assay.correctness import screen, touched
-from assay.correctness.screen import distance, suspicious
+from assay.correctness.screen import distance, rounding, suspicious
 from assay.correctness.touching import TOUCHED_ELEMENTS
 from assay.worker import tripwires
 from assay.worker.delivery import copy_out, is_plain, shared_with
@@ -96,6 +96,23 @@ def test_integers_are_apart_by_the_share_that_differs() -> None:
 )
 def test_only_checked_answers_excuse_a_distance(apart: float, known: list[float], expected: bool) -> None:
     assert suspicious(apart, known) is expected
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_one_element_in_many_that_is_rounded_otherwise_is_excused(dtype: torch.dtype) -> None:
+    """Sums of rows came out equal in the calls that were checked, and one of 8192 otherwise in another."""
+    sums = (normal(8192) * 128).to(dtype)
+    otherwise = sums.clone()
+    otherwise[:8] *= 1 + torch.finfo(dtype).eps
+    apart = distance([otherwise], [sums])
+    assert suspicious(apart, [0.0]) and not suspicious(apart, [0.0], rounding([sums]))
+    assert suspicious(distance([sums * 1.01], [sums]), [0.0], rounding([sums]))
+
+
+def test_what_is_excused_depends_on_the_coarsest_output() -> None:
+    assert rounding([normal(3)]) == screen.FLOOR == rounding([])
+    assert rounding([normal(3), normal(3).bfloat16()]) == pytest.approx(0.1 / 128)
+    assert rounding([torch.arange(3)]) == pytest.approx(1e-3)
 
 
 # ---- nearly the last input

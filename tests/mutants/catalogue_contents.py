@@ -165,7 +165,7 @@ _CONTENTS = (
     Mutant(
         "nearest-known-answer-ignored",
         SCREEN,
-        "apart > FACTOR * max(known, default=0.0) + FLOOR",
+        "apart > FACTOR * max(known, default=0.0) + floor",
         "apart > FACTOR * sum(known) + 0.1",
         (SCREENED,),
     ),

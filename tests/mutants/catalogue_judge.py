@@ -368,8 +368,8 @@ _CASES = (
     Mutant(
         "one-grad-mode",
         CASES,
-        "grad = GRAD_MODES[k * len(GRAD_MODES) // calls]",
-        "grad = GRAD_MODES[0]",
+        "grad = modes[k * len(modes) // calls]",
+        "grad = modes[0]",
         (CHANGING,),
         "E11",
     ),

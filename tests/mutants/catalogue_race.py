@@ -39,7 +39,7 @@ _RACE = (
     Mutant(
         "answers-before-the-first-check-forgotten",
         RACE,
-        "if any(suspicious(earlier, self._known_apart) for earlier in self._unknown_apart):",
+        "if any(suspicious(earlier, self._known_apart, floor) for earlier in self._unknown_apart):",
         "if not self._known_apart and self._unknown_apart:",
         (f"{RACED}::test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed",),
         "E12",
@@ -51,6 +51,14 @@ _RACE = (
         "        if report.elements < 0:\n            shown",
         (f"{RACED}::test_both_arms_wrong_alike_is_noticed",),
         "F9",
+    ),
+    Mutant(
+        "races-without-other-contents",
+        PACE,
+        "count = max(count, 1) if sure and self.decoys else count",
+        "count = count",
+        (f"{RACED}::test_other_contents_come_in_every_race_however_rare_they_are",),
+        "E11",
     ),
     Mutant(
         "no-call-sure-to-be-checked",

@@ -380,6 +380,13 @@ _YARDSTICK = (
         "return True or",
         (f"{SPLIT}::test_rows_that_know_of_each_other_stay_together",),
     ),
+    Mutant(
+        "integers-point-anywhere",
+        PARTS,
+        "return not all_cut or any(",
+        "return False and any(",
+        (f"{SPLIT}::test_no_part_is_tried_whose_integers_would_point_outside",),
+    ),
 )
 
 MUTANTS = (*_TOLERANCE, *_YARDSTICK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import json
 import os
 import re
 from contextlib import closing
@@ -157,7 +158,7 @@ def _settle_facts(archive: Archive, wanted: Wanted, source: Source, policy: dict
         facts["model"] = {name: getattr(wanted.model.settings, name) for name in unchanging}
         facts["prompts"] = source.prompts
     known = archive.facts()
-    for name, value in facts.items():
+    for name, value in json.loads(json.dumps(facts)).items():  # as they will be read: no tuples
         if name in known and known[name] != value:
             raise UserError(
                 f"{archive.path} is a run with another {name} ({known[name]}): name a new one with --run"

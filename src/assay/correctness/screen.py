@@ -16,6 +16,8 @@ import torch
 
 FACTOR = 16.0
 FLOOR = 1e-6
+ROUNDED_OTHERWISE, INTEGERS_OTHERWISE = 0.1, 1e-3
+"""Of a unit in the last place, over all elements; and of all integers, which are rounded at near-ties."""
 _CHUNK = 1 << 26
 _SAFE = 1e-12, 1e12
 """Norms between these can be squared in single precision, with room for what is much smaller or larger."""
@@ -26,9 +28,17 @@ def distance(got: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> floa
     return max((_apart(a, b) for a, b in zip(got, other, strict=True)), default=0.0)
 
 
-def suspicious(apart: float, known: Sequence[float]) -> bool:
+def suspicious(apart: float, known: Sequence[float], floor: float = FLOOR) -> bool:
     """Whether an answer lies further away than fully checked ones explain."""
-    return apart > FACTOR * max(known, default=0.0) + FLOOR
+    return apart > FACTOR * max(known, default=0.0) + floor
+
+
+def rounding(outputs: Sequence[torch.Tensor]) -> float:
+    """How far two right answers may be from each other on one input and equal on the next: where a few
+    elements fall between two numbers of their format. Less than a tenth of what that format itself costs."""
+    coarsest = max((torch.finfo(t.dtype).eps for t in outputs if t.dtype.is_floating_point), default=0.0)
+    integers = any(not (t.is_floating_point() or t.is_complex()) for t in outputs)
+    return max(FLOOR, ROUNDED_OTHERWISE * coarsest, INTEGERS_OTHERWISE if integers else 0.0)
 
 
 def _apart(got: torch.Tensor, other: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from assay.candidates import Candidate
-from assay.correctness.screen import distance, suspicious
+from assay.correctness.screen import distance, rounding, suspicious
 from assay.judge.course import LEAST_BURST_CALLS, Course
 from assay.judge.devices import is_scarce
 from assay.judge.facts import weigh_facts
@@ -319,6 +319,7 @@ class Race:
         doubtful = not self._known_apart or suspicious(apart, self._known_apart)
         if not audit and not doubtful:
             return
+        floor = rounding(own.got)
         if self._course.is_large or not doubtful:
             other.got.clear()
         self._audit(own)
@@ -326,7 +327,7 @@ class Race:
             self._audit_opponent(other)
         if math.isfinite(apart):
             self._known_apart.append(apart)
-        if any(suspicious(earlier, self._known_apart) for earlier in self._unknown_apart):
+        if any(suspicious(earlier, self._known_apart, floor) for earlier in self._unknown_apart):
             raise _wrong(f"{max(self._unknown_apart):.3g} away from the baseline's, {apart:.3g} when checked")
         self._unknown_apart.clear()
 
