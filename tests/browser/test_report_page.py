@@ -31,7 +31,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Brow
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     with Archive(write_run(folder / "run.sqlite", 26, 4, 2, flawed=2)) as archive:
-        (folder / "run.html").write_text(page(gather(archive)), encoding="utf-8")
+        (folder / "run.html").write_text(page([gather(archive)]), encoding="utf-8")
     return folder / "run.html"
 
 

@@ -15,7 +15,7 @@ from synthetic_runs import write_run
 from assay.archive import Archive
 from assay.cli.main import cli
 from assay.records import UserError
-from assay.report import Gathered, gather
+from assay.report import Gathered, gather, gather_all
 from assay.report.page import page
 from assay.report.plain import comma_separated, markdown
 
@@ -55,7 +55,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Gathered:
 
 @pytest.fixture(scope="module")
 def text(found: Gathered) -> str:
-    return page(found)
+    return page([found])
 
 
 def test_the_page_is_well_formed_and_its_links_lead_somewhere(text: str) -> None:
@@ -95,12 +95,30 @@ def test_every_chart_is_there(text: str, title: str) -> None:
 def test_a_run_without_speeds_or_samples_has_fewer_charts(tmp_path: Path) -> None:
     found = gathered(write_run(tmp_path / "run.sqlite", 1, 1))
     assert found.sampling is None
-    text = page(found)
+    text = page([found])
     assert "pass@k and its ceiling" not in text and "by turn" not in text
 
 
+def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / f"{name}.sqlite", 13, 2, 2) for name in ("one", "two")]
+    with Archive(paths[0]) as first, Archive(paths[1]) as second:
+        runs = gather_all([first, second])
+    assert len({run.label for run in runs}) == 2, "runs of one label are told apart by their files"
+    text = page(runs)
+    read = Balance()
+    read.feed(text)
+    assert read.open == [] and len(read.ids) == len(set(read.ids))
+    assert all(link[1:] in read.ids for link in read.links)
+    assert text.count("<tr data-run=") == 2 * 13 * 2 * 2 and text.count("fast_p, by opponent: ") == 2
+    assert "Share of the variance of being right" in text
+    assert text.count("difference to the turn before") == 2 * 13 * 2
+    rows = list(csv.DictReader(io.StringIO(comma_separated(runs))))
+    assert {row["run"] for row in rows} == {run.label for run in runs}
+    assert markdown(runs).count("# ") == 2
+
+
 def test_the_csv_holds_every_candidate(found: Gathered) -> None:
-    rows = list(csv.DictReader(io.StringIO(comma_separated(found))))
+    rows = list(csv.DictReader(io.StringIO(comma_separated([found]))))
     assert len(rows) == len(found.outcomes)
     passed = [row for row in rows if row["status"] == "passed"]
     assert passed and all(float(row["times_eager"]) > float(row["times_best"]) > 0 for row in passed)
@@ -108,7 +126,7 @@ def test_the_csv_holds_every_candidate(found: Gathered) -> None:
 
 
 def test_the_markdown_has_the_same_scores(found: Gathered) -> None:
-    told = markdown(found)
+    told = markdown([found])
     assert f"| all | 13 | {found.everything.compiled:.1%}" in told
     assert f"| eager | {found.sound.fast['eager']['0']:.1%}" in told and "Ceiling" in told
 

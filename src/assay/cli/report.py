@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +12,7 @@ from rich.console import Console
 
 from assay.archive import Archive
 from assay.records import UserError
-from assay.report import Gathered, gather
+from assay.report import Gathered, gather_all
 from assay.report.comparison import compare_runs, explained_variance
 from assay.report.page import page
 from assay.report.plain import comma_separated, markdown
@@ -20,16 +22,15 @@ _MOST_NAMES = 12
 
 
 @click.command()
-@click.argument("run", type=click.Path())
+@click.argument("runs", type=click.Path(), nargs=-1, required=True)
 @click.option("--format", "form", type=click.Choice(list(FORMS)), default="html", show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False), help="Default: beside the run.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Default: beside the first run.")
 @click.option("--open", "show", is_flag=True, help="Open it in a browser.")
-def report(run: str, form: str, out: str | None, show: bool) -> None:
-    """Write what RUN amounts to as one file."""
-    found = read_run(run)
-    path = Path(out) if out else Path(run).with_suffix(f".{form}")
+def report(runs: tuple[str, ...], form: str, out: str | None, show: bool) -> None:
+    """Write what RUNS amount to as one file, several of them side by side."""
+    path = Path(out) if out else Path(runs[0]).with_suffix(f".{form}")
     try:
-        path.write_text(FORMS[form](found), encoding="utf-8")
+        path.write_text(FORMS[form](read_runs(runs)), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}): name another with --out") from error
     click.echo(f"report: {path}")
@@ -43,7 +44,7 @@ def report(run: str, form: str, out: str | None, show: bool) -> None:
 @click.option("--force", is_flag=True, help="Compare even if the environments differ.")
 def compare(first: str, second: str, force: bool) -> None:
     """Compare two runs over the same problems: what the SECOND gained and lost against the FIRST."""
-    runs = read_run(first), read_run(second)
+    runs = read_runs((first, second))
     _check_alike(runs, force=force)
     told = compare_runs(*(run.outcomes for run in runs))
     if not told.problems:
@@ -77,15 +78,16 @@ def compare(first: str, second: str, force: bool) -> None:
         console.print(f"variance of being right: {words}")
 
 
-def read_run(path: str) -> Gathered:
-    with Archive(Path(path)) as archive:
-        found = gather(archive)
-    if not found.judged:
-        raise UserError(f"{path}: nothing is judged in this run yet")
+def read_runs(paths: Sequence[str]) -> list[Gathered]:
+    with contextlib.ExitStack() as stack:
+        found = gather_all([stack.enter_context(Archive(Path(path))) for path in paths])
+    for path, run in zip(paths, found, strict=True):
+        if not run.judged:
+            raise UserError(f"{path}: nothing is judged in this run yet")
     return found
 
 
-def _check_alike(runs: tuple[Gathered, Gathered], *, force: bool) -> None:
+def _check_alike(runs: Sequence[Gathered], *, force: bool) -> None:
     """Times of two machines say nothing about two methods."""
     first, second = (
         {name: value for one in run.judged for name, value in one.record.get("environment", {}).items()}

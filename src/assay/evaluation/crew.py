@@ -65,6 +65,7 @@ class Crew:
         self._threads_here.shutdown(wait=True)
 
     def _work(self, name: str, device: str) -> None:
+        self._processes[name] = WorkerProcess(device, self._policy, self._threads)  # it takes seconds
         try:
             while (task := self._line.take(name)) is not None:
                 self._done.put(Done(task, name, self._judge(name, device, task)))

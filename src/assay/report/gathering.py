@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.archive import NO_VERDICT, Archive, Judged, Listed
@@ -33,10 +33,23 @@ class Gathered:
     turns: tuple[Turn, ...]
 
 
-def gather(archive: Archive) -> Gathered:
+def gather_all(archives: Sequence[Archive]) -> list[Gathered]:
+    """Several runs, to be shown together: numbers of candidates and labels are told apart."""
+    found: list[Gathered] = []
+    for archive in archives:
+        numbered_from = max((one.candidate.id for run in found for one in run.judged), default=0)
+        found.append(gather(archive, numbered_from))
+    labels = [run.label for run in found]
+    return [
+        replace(run, label=f"{run.label} ({archive.path.stem})") if labels.count(run.label) > 1 else run
+        for run, archive in zip(found, archives, strict=True)
+    ]
+
+
+def gather(archive: Archive, numbered_from: int = 0) -> Gathered:
     facts = archive.facts()
     problems = tuple(archive.problems())
-    judged = tuple(archive.judged())
+    judged = tuple(_renumbered(one, numbered_from) for one in archive.judged())
     outcomes = outcomes_of(judged, {problem.name: problem.about for problem in problems})
     flawed = tuple(dict.fromkeys(one.problem for one in outcomes if one.flawed))
     asked = [problem.name for problem in problems if not problem.trouble]
@@ -56,6 +69,12 @@ def gather(archive: Archive) -> Gathered:
         sampling=analyse(tally),
         turns=tuple(by_turn(sound)),
     )
+
+
+def _renumbered(one: Judged, numbered_from: int) -> Judged:
+    candidate = one.candidate
+    parent = None if candidate.parent is None else candidate.parent + numbered_from
+    return replace(one, candidate=replace(candidate, id=candidate.id + numbered_from, parent=parent))
 
 
 def summary_of(archive: Archive) -> dict[str, Any]:

@@ -7,30 +7,35 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
+from assay.archive import Judged
+from assay.report.cells import anchor, number, share, table
 from assay.report.charts import category_chart, coverage_chart, fast_chart, light_chart, turn_chart
+from assay.report.comparison import explained_variance
 from assay.report.gathering import Gathered
-from assay.report.outcomes import BEST, Outcome
+from assay.report.outcomes import BEST
 from assay.report.problem_section import problem_section
 from assay.report.scores import POINTS, Summary, firsts
+from assay.report.verdict_table import verdict_table
 
 _FACTS = ("suite", "device", "policy")
 
 
-def page(found: Gathered) -> str:
-    """The whole file; nothing in it is fetched."""
+def page(runs: Sequence[Gathered]) -> str:
+    """The whole file, of one run or of several side by side; nothing in it is fetched."""
     style, script = (files("assay.report").joinpath(f"page.{kind}").read_text() for kind in ("css", "js"))
     parts = [
-        _heading(found),
-        _scorecard(found),
-        _charts(found),
-        _wins_and_losses(found),
-        _verdicts(found),
+        *(_heading(run) for run in runs),
+        _scorecard(runs),
+        _explained(runs),
+        *(_charts(run, _of(run, runs)) for run in runs),
+        *(_wins_and_losses(run, _of(run, runs)) for run in runs),
+        verdict_table(runs),
         "<h2>Problems</h2>",
-        *_problem_sections(found),
-        _trouble(found),
-        _surroundings(found),
+        *_problem_sections(runs),
+        *(_trouble(run, _of(run, runs)) for run in runs),
+        *(_surroundings(run, _of(run, runs)) for run in runs),
     ]
-    title = escape(f"Assay: {found.label}")
+    title = escape(f"Assay: {' and '.join(run.label for run in runs)}")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -38,23 +43,9 @@ def page(found: Gathered) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], first_number: int = 1) -> str:
-    """Cells are HTML; columns from `first_number` on are numbers."""
-    kinds = ["" if k < first_number else ' class="n"' for k in range(len(head))]
-    top = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, head, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def _of(run: Gathered, runs: Sequence[Gathered]) -> str:
+    """What a heading says of whose part it is."""
+    return f": {escape(run.label)}" if len(runs) > 1 else ""
 
 
 def _heading(found: Gathered) -> str:
@@ -72,10 +63,14 @@ def _heading(found: Gathered) -> str:
     )
 
 
-def _scorecard(found: Gathered) -> str:
-    sets = [("all problems", found.everything)]
-    if found.flawed:
-        sets.append((f"without {len(found.flawed)} flawed", found.sound))
+def _scorecard(runs: Sequence[Gathered]) -> str:
+    several = len(runs) > 1
+    sets: list[tuple[str, Summary]] = []
+    for run in runs:
+        name = escape(run.label) if several else "all problems"
+        sets.append((name, run.everything))
+        if run.flawed:
+            sets.append((f"{f'{name} ' if several else ''}without {len(run.flawed)} flawed", run.sound))
     head = ["", "problems", "compiled", "right", "called faster", "solved", "speed of light", "own code"]
     rows = [
         [
@@ -91,13 +86,32 @@ def _scorecard(found: Gathered) -> str:
         for name, told in sets
     ]
     text = "<h2>Scores</h2>" + table(head, rows)
-    if found.sound.fast:
-        text += "<h3>fast_p, by opponent</h3>" + _fast_table(found.sound)
-    told = found.everything
-    if told.cost_usd is not None:
-        each = f"; {told.cost_per_solved_usd:.4f} USD a solved problem" if told.cost_per_solved_usd else ""
-        text += f"<p>Cost {told.cost_usd:.2f} USD{each}.</p>"
+    for run in runs:
+        if run.sound.fast:
+            text += f"<h3>fast_p, by opponent{_of(run, runs)}</h3>" + _fast_table(run.sound)
+        text += _cost(run.everything)
     return text
+
+
+def _cost(told: Summary) -> str:
+    if told.cost_usd is None:
+        return ""
+    each = f"; {told.cost_per_solved_usd:.4f} USD a solved problem" if told.cost_per_solved_usd else ""
+    return f"<p>Cost {told.cost_usd:.2f} USD{each}.</p>"
+
+
+def _explained(runs: Sequence[Gathered]) -> str:
+    """What being right depends on, where runs can be compared."""
+    explained = explained_variance({run.label: run.outcomes for run in runs}) if len(runs) > 1 else None
+    if explained is None:
+        return ""
+    parts = (
+        ("category", explained.category),
+        ("run", explained.method),
+        ("both together", explained.interaction),
+    )
+    rows = [[name, share(e.value), f"{share(e.low)} to {share(e.high)}"] for name, e in parts]
+    return "<h3>Share of the variance of being right</h3>" + table(["explained by", "share", "95 %"], rows)
 
 
 def _fast_table(told: Summary) -> str:
@@ -113,7 +127,7 @@ def _fast_table(told: Summary) -> str:
     return table(head, rows)
 
 
-def _charts(found: Gathered) -> str:
+def _charts(found: Gathered, of: str) -> str:
     told = found.sampling
     ceiling = ""
     if told is not None:
@@ -132,10 +146,10 @@ def _charts(found: Gathered) -> str:
         (turn_chart(found), "Success by turn."),
     ]
     figures = [f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in drawn if svg]
-    return f'<h2>Charts</h2><div class="charts">{"".join(figures)}</div>' if figures else ""
+    return f'<h2>Charts{of}</h2><div class="charts">{"".join(figures)}</div>' if figures else ""
 
 
-def _wins_and_losses(found: Gathered) -> str:
+def _wins_and_losses(found: Gathered, of: str) -> str:
     """Both sides of the scorecard, opponents named."""
     timed = [one for one in firsts(found.outcomes) if one.passed and BEST in one.ratios]
     if not timed:
@@ -145,11 +159,11 @@ def _wins_and_losses(found: Gathered) -> str:
         ("Faster than every baseline", [one for one in best_first if one.speed == "faster"]),
         ("Right, and no faster", [one for one in reversed(best_first) if one.speed != "faster"]),
     ]
-    text = "<h2>Wins and losses</h2>"
+    text = f"<h2>Wins and losses{of}</h2>"
     for title, members in sides:
         rows = [
             [
-                f'<a href="#{_anchor(one.problem)}">{escape(one.problem)}</a>',
+                f'<a href="#{anchor(one.problem)}">{escape(one.problem)}</a>',
                 escape(one.opponent),
                 number(one.ratios[BEST]),
                 "" if one.surely is None else f"{one.surely[0]:.3f} to {one.surely[1]:.3f}",
@@ -162,69 +176,19 @@ def _wins_and_losses(found: Gathered) -> str:
     return text
 
 
-def _verdicts(found: Gathered) -> str:
-    choices = {
-        "category": sorted({one.about.category for one in found.outcomes if one.about.category}),
-        "status": sorted({one.status for one in found.outcomes}),
-        "speed": sorted({one.speed for one in found.outcomes if one.speed}),
-    }
-    boxes = '<input data-key="name" type="search" placeholder="problem" aria-label="problem">' + "".join(
-        f'<select data-key="{key}" aria-label="{key}"><option value="">any {key}</option>'
-        f"{''.join(f'<option>{escape(value)}</option>' for value in values)}</select>"
-        for key, values in choices.items()
-        if values
-    )
-    body = "".join(map(_row, found.outcomes))
-    head = "".join(
-        f"<th>{name}</th>" for name in ("problem", "category", "sample", "turn", "status", "speed")
-    )
-    head += "".join(
-        f'<th class="n">{name}</th>' for name in ("x best", "x eager", "% of light", "own code", "s")
-    )
-    return (
-        f'<h2>Verdicts</h2><p class="filters">{boxes}<span id="shown" class="soft"></span></p>'
-        f'<div class="wide"><table id="verdicts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+def _problem_sections(runs: Sequence[Gathered]) -> Iterable[str]:
+    judged = [one for run in runs for one in run.judged]
+    sources = {one.candidate.id: one.candidate.source for one in judged}
+    problems = {problem.name: problem for run in reversed(runs) for problem in run.problems}
+    members: dict[str, list[Judged]] = {}
+    for one in judged:
+        members.setdefault(one.candidate.problem, []).append(one)
+    for name, problem in problems.items():
+        if name in members:
+            yield problem_section(problem, members[name], sources, anchor(name))
 
 
-def _row(one: Outcome) -> str:
-    data = {"name": one.problem, "category": one.about.category, "status": one.status, "speed": one.speed}
-    marks = " ".join(f'data-{key}="{escape(value, quote=True)}"' for key, value in data.items())
-    cells = [
-        f'<a href="#c{one.candidate}">{escape(one.problem)}</a>{" (flawed)" if one.flawed else ""}',
-        escape(one.about.category),
-        str(one.sample),
-        str(one.turn),
-        f'<span class="{one.status}">{one.status}</span>',
-        f'<span class="{one.speed.replace(" ", "_")}">{one.speed}</span>',
-    ]
-    figures = [
-        number(one.ratios.get(BEST)),
-        number(one.ratios.get("eager")),
-        "" if one.light_percent is None else f"{one.light_percent:.0f}",
-        share(one.own_share),
-        number(one.seconds, 1),
-    ]
-    text = "".join(f"<td>{cell}</td>" for cell in cells) + "".join(
-        f'<td class="n">{cell}</td>' for cell in figures
-    )
-    return f"<tr {marks}>{text}</tr>"
-
-
-def _anchor(problem: str) -> str:
-    return "p-" + escape(problem, quote=True)
-
-
-def _problem_sections(found: Gathered) -> Iterable[str]:
-    sources = {one.candidate.id: one.candidate.source for one in found.judged}
-    for problem in found.problems:
-        members = [one for one in found.judged if one.candidate.problem == problem.name]
-        if members:
-            yield problem_section(problem, members, sources, _anchor(problem.name))
-
-
-def _trouble(found: Gathered) -> str:
+def _trouble(found: Gathered, of: str) -> str:
     troubled = [problem for problem in found.problems if problem.trouble]
     if not troubled and not found.flawed:
         return ""
@@ -235,10 +199,11 @@ def _trouble(found: Gathered) -> str:
         if "problem" in one.record
     }
     rows += [[escape(name), escape("; ".join(flaws.get(name, ())))] for name in found.flawed]
-    return "<h2>Problems that are flawed or could not be read</h2>" + table(["problem", "why"], rows, 2)
+    title = f"<h2>Problems that are flawed or could not be read{of}</h2>"
+    return title + table(["problem", "why"], rows, 2)
 
 
-def _surroundings(found: Gathered) -> str:
+def _surroundings(found: Gathered, of: str) -> str:
     known = {
         str(one.record["environment"]): one.record["environment"]
         for one in found.judged
@@ -247,4 +212,4 @@ def _surroundings(found: Gathered) -> str:
     rows = [[escape(f"{name}"), escape(str(found.facts[name]))] for name in _FACTS if name in found.facts]
     for environment in known.values():
         rows += [[escape(str(name)), escape(str(value))] for name, value in environment.items()]
-    return "<h2>Environment</h2>" + table(["", ""], rows, 2)
+    return f"<h2>Environment{of}</h2>" + table(["", ""], rows, 2)

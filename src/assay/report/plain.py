@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 
 from assay.report.gathering import Gathered
-from assay.report.outcomes import BEST
+from assay.report.outcomes import BEST, Outcome
 from assay.report.scores import POINTS, opponents_of
 
 
-def markdown(found: Gathered) -> str:
+def markdown(runs: Sequence[Gathered]) -> str:
+    return "\n".join(map(_markdown, runs))
+
+
+def _markdown(found: Gathered) -> str:
     told = found.everything
     lines = [
         f"# {found.label}",
@@ -47,11 +52,12 @@ def markdown(found: Gathered) -> str:
     return "\n".join(lines) + "\n"
 
 
-def comma_separated(found: Gathered) -> str:
-    names = opponents_of(found.outcomes)
+def comma_separated(runs: Sequence[Gathered]) -> str:
+    names = opponents_of([one for run in runs for one in run.outcomes])
     text = io.StringIO()
     writer = csv.writer(text)
     fixed = (
+        "run",
         "problem",
         "level",
         "category",
@@ -65,23 +71,18 @@ def comma_separated(found: Gathered) -> str:
     )
     figures = ("light_percent", "own_share", "cost_usd", "seconds")
     writer.writerow([*fixed, *(f"times_{name}" for name in names), "low", "high", *figures])
-    for one in found.outcomes:
-        about = one.about
-        row = [
-            one.problem,
-            about.level,
-            about.category,
-            about.regime,
-            one.flawed,
-            one.sample,
-            one.turn,
-            one.status,
-        ]
-        row += [
-            one.speed,
-            one.opponent,
-            *(one.ratios.get(name, "") for name in names),
-            *(one.surely or ("", "")),
-        ]
-        writer.writerow([*row, *("" if (v := getattr(one, name)) is None else v for name in figures)])
+    for run in runs:
+        for one in run.outcomes:
+            writer.writerow([run.label, *_row(one, names), *_figures(one, figures)])
     return text.getvalue()
+
+
+def _row(one: Outcome, names: Sequence[str]) -> list[object]:
+    about = one.about
+    kind = [one.problem, about.level, about.category, about.regime, one.flawed]
+    end = [one.sample, one.turn, one.status, one.speed, one.opponent]
+    return [*kind, *end, *(one.ratios.get(name, "") for name in names), *(one.surely or ("", ""))]
+
+
+def _figures(one: Outcome, names: Sequence[str]) -> list[object]:
+    return ["" if (value := getattr(one, name)) is None else value for name in names]
