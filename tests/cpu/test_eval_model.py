@@ -22,14 +22,14 @@ import torch
 
 class Model(torch.nn.Module):
     def forward(self, x):
-        return torch.exp(x)
+        return torch.{}(x)
 
 
 rows = 16
 
 
 def get_inputs():
-    return [torch.rand(rows, 24)]
+    return [torch.rand(rows, 24) + 0.5]
 """
 WRONG = "Scale it.\n```python\nimport torch\n\ndef forward(x):\n    return torch.exp(x) * 1.5\n```"
 RIGHT = "Do not scale.\n```python\nimport torch\n\ndef forward(x):\n    return torch.exp(x)\n```"
@@ -39,13 +39,15 @@ RIGHT = "Do not scale.\n```python\nimport torch\n\ndef forward(x):\n    return t
 def suite(tmp_path: Path) -> Path:
     folder = tmp_path / "suite" / "level1"
     folder.mkdir(parents=True)
-    (folder / "exp.py").write_text(PROBLEM)
+    for name in ("exp", "log"):
+        (folder / f"{name}.py").write_text(PROBLEM.format(name))
     return folder.parent
 
 
 def command(suite: Path, server: ModelServer, run: Path, *others: object) -> list[str]:
     words = ("eval", suite, "--model", "openai:tiny", "--model-url", server.url, "--run", run, "--no-speed")
-    return [sys.executable, "-m", "assay.cli.main", *map(str, (*words, "--device", "cpu", *others))]
+    only = others if "--samples" in others else (*others, "--only", "level1_exp")
+    return [sys.executable, "-m", "assay.cli.main", *map(str, (*words, "--device", "cpu", *only))]
 
 
 def judged(run: Path) -> list[Judged]:
@@ -54,8 +56,10 @@ def judged(run: Path) -> list[Judged]:
 
 
 def learning(prompt: str) -> Reply:
-    """Wrong at first; right when told that it was."""
-    return RIGHT if "Verdict: wrong." in prompt else WRONG
+    """Wrong at first; right when told that it was. Of the other problem it knows nothing."""
+    if "torch.exp" in prompt:
+        return RIGHT if "Verdict: wrong." in prompt else WRONG
+    return (400, '{"error": {"message": "too long"}}') if "Verdict" in prompt else "I would rather not."
 
 
 def test_a_model_learns_from_what_the_judge_found(suite: Path, tmp_path: Path) -> None:
@@ -65,15 +69,15 @@ def test_a_model_learns_from_what_the_judge_found(suite: Path, tmp_path: Path) -
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         again = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [(one.candidate.sample, one.candidate.turn, one.status) for one in judged(run)] == [
-        (0, 0, "wrong"),
-        (0, 1, "passed"),
-        (1, 0, "wrong"),
-        (1, 1, "passed"),
+    ends = [(one.candidate.problem[7:], one.candidate.sample, one.status) for one in judged(run)]
+    # An answer without a kernel, and one the endpoint refused, count against the model.
+    assert ends == [
+        *(("exp", sample, status) for sample in (0, 1) for status in ("wrong", "passed")),
+        *(("log", sample, "unreadable") for sample in (0, 1) for _ in range(2)),
     ]
-    # Four answers of 100 and 50 tokens; asked once each, although the command ran twice.
-    assert len(server.asked) == 4 and again.returncode == 0
-    assert json.loads(done.stdout)["all_problems"]["cost_usd"] == pytest.approx(4 * (0.001 + 0.005))
+    # Six answers of 100 and 50 tokens; asked once each, although the command ran twice.
+    assert len(server.asked) == 8 and again.returncode == 0
+    assert json.loads(done.stdout)["all_problems"]["cost_usd"] == pytest.approx(6 * (0.001 + 0.005))
     prompts = [asked["messages"][1]["content"] for asked in server.asked]
     assert sum("torch.exp(x) * 1.5" in prompt and "expected" in prompt for prompt in prompts) == 2
     with Archive(run) as archive:
@@ -81,15 +85,6 @@ def test_a_model_learns_from_what_the_judge_found(suite: Path, tmp_path: Path) -
         said = archive.transcript(second.id)
     assert said is not None and said.answer == RIGHT and "Verdict: wrong." in said.prompt
     assert second.parent == judged(run)[0].candidate.id
-
-
-def test_an_answer_without_a_kernel_counts_against_the_model(suite: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run.sqlite"
-    replies = iter(["I would rather not.", (400, '{"error": {"message": "too long"}}')])
-    with ModelServer(lambda _: next(replies)) as server:
-        words = command(suite, server, run, "--samples", 2)
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and [one.status for one in judged(run)] == ["unreadable", "unreadable"]
 
 
 def test_what_is_judged_stays_when_the_endpoint_dies(suite: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 from llm_server import ModelServer
-from test_eval_model import learning
 
 from assay.archive import Archive, Judged
-from assay.evaluation.ray_crew import SHARE, Seat, seats_of
+from assay.evaluation import read_suite
+from assay.evaluation.ray_crew import SHARE, RayCrew, Seat, seats_of
+from assay.llm import Settings, Spoken
 
 PROBLEM = """
 import torch
@@ -133,14 +135,14 @@ def test_a_node_is_killed_and_every_candidate_is_judged_once(
     assert len(ended) == len(expected) and [one for one in ended if one in kept] == kept
 
 
-def test_models_are_asked_by_the_cluster(cluster: Any, suite: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run.sqlite"
-    with ModelServer(learning) as server:
-        model = ("--model", "openai:tiny", "--model-url", server.url, "--turns", 2, "--only", "*exp")
-        words = command(suite, *model, "--run", run, "--ray", cluster.address)
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [one.status for one in judged(run)] == ["wrong", "passed"]
+def test_models_are_asked_by_the_cluster(cluster: Any, suite: Path) -> None:
+    with ModelServer(lambda prompt: f"you said {prompt}") as server:
+        crew = RayCrew(cluster.address, {"speed": False}, read_suite(suite))
+        with contextlib.closing(crew):
+            settings = Settings("openai", "tiny", server.url, retries=0)
+            assert crew.describe_device()[0] == "cpu"
+            assert crew.complete(settings, Spoken("be brief", "hello")).text == "you said hello"
+    assert server.asked[0]["messages"][0]["content"] == "be brief"
 
 
 def test_a_cluster_that_is_not_there_is_one_line(suite: Path, tmp_path: Path) -> None:

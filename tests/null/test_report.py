@@ -99,6 +99,17 @@ def test_a_run_without_speeds_or_samples_has_fewer_charts(tmp_path: Path) -> Non
     assert "pass@k and its ceiling" not in text and "by turn" not in text
 
 
+def test_a_problem_that_still_waits_counts_for_nobody(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run.sqlite", 5, 1)
+    before = gathered(path)
+    with Archive(path) as archive:
+        theirs = "SELECT id FROM candidates WHERE problem = ?"
+        name = before.problems[0].name
+        archive._db.execute(f"DELETE FROM verdicts WHERE candidate IN ({theirs})", (name,))
+    now = gathered(path)
+    assert (before.everything.problems, now.everything.problems) == (5, 4) and now.waiting > 0
+
+
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     paths = [write_run(tmp_path / f"{name}.sqlite", 13, 2, 2) for name in ("one", "two")]
     with Archive(paths[0]) as first, Archive(paths[1]) as second:

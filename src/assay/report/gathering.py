@@ -52,7 +52,10 @@ def gather(archive: Archive, numbered_from: int = 0) -> Gathered:
     judged = tuple(_renumbered(one, numbered_from) for one in archive.judged())
     outcomes = outcomes_of(judged, {problem.name: problem.about for problem in problems})
     flawed = tuple(dict.fromkeys(one.problem for one in outcomes if one.flawed))
-    asked = [problem.name for problem in problems if not problem.trouble]
+    waiting = archive.waiting()
+    # A problem whose candidates all wait counts neither for nor against anybody yet.
+    not_yet = {one.problem for one in waiting} - {one.problem for one in outcomes}
+    asked = [problem.name for problem in problems if not problem.trouble and problem.name not in not_yet]
     sound = [one for one in outcomes if one.problem not in flawed]
     tally = tallies(sound, lambda one: one.passed)
     return Gathered(
@@ -61,7 +64,7 @@ def gather(archive: Archive, numbered_from: int = 0) -> Gathered:
         problems=problems,
         judged=judged,
         outcomes=tuple(outcomes),
-        waiting=len(archive.waiting()),
+        waiting=len(waiting),
         failures=tuple(one for one in judged if one.status == NO_VERDICT),
         everything=summarise(outcomes, len(asked)),
         sound=summarise(sound, len([name for name in asked if name not in flawed])),
