@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from assay.archive import Archive, Judged, Planned
+from assay.cli.main import cli
 from assay.evaluation import FolderSource, ReplaySource, RunSource, read_suite
 from assay.records import UserError
 
@@ -115,14 +117,14 @@ def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
     again = assay(suite, "--candidates", candidates, "--run", run, "--rungs", "eager,compile")
     assert again.returncode == 0 and judged(run) == before
     assert "5 candidates for 2 problems, 2 solved" in said(again)
-    published_it_holds(run)
+    published_it_holds(run, suite)
 
 
-def published_it_holds(run: Path) -> None:
+def published_it_holds(run: Path, suite: Path) -> None:
     """And does not where a verdict was made up before it was published."""
     bundle = run.with_suffix(".assay.zip")
     assert command("publish", run).returncode == 0
-    checked = command("verify", bundle, "--device", "cpu", "--sample", 2)
+    checked = command("verify", bundle, "--device", "cpu", "--sample", 2, "--suite", suite)
     assert checked.returncode == 0 and "2 of 2 hold" in checked.stdout
     with Archive(run) as archive:
         honest = next(one for one in archive.judged() if one.status == "passed")
@@ -131,7 +133,7 @@ def published_it_holds(run: Path) -> None:
             (json.dumps(honest.record),),
         )
     assert command("publish", run).returncode == 0
-    checked = command("verify", bundle, "--device", "cpu")
+    checked = command("verify", bundle, "--device", "cpu", "--trust-problems")
     assert checked.returncode == 1 and "3 of 5 hold" in checked.stdout
     assert "published as passed, found wrong" in checked.stdout
 
@@ -186,6 +188,35 @@ def test_a_run_with_other_settings_is_another_run(suite: Path, candidates: Path,
         archive.set_fact("label", "somebody else")
     process = assay(suite, "--candidates", candidates, "--run", run)
     assert process.returncode == 2 and "another label (somebody else)" in said(process)
+
+
+def test_two_do_not_write_to_one_run(suite: Path, candidates: Path, tmp_path: Path) -> None:
+    with Archive(tmp_path / "run.sqlite", create=True):
+        process = assay(suite, "--candidates", candidates, "--run", tmp_path / "run.sqlite")
+    assert process.returncode == 2 and "somebody else is writing" in said(process)
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (("--candidates", "c", "--turns", "2"), "--turns is about a model"),
+        (("--candidates", "c", "--prompts", "p"), "--prompts is about a model"),
+        (("--candidates", "c", "--small", "nan"), "--small is a number"),
+        (("--from", "run.sqlite", "--run", "run.sqlite"), "is the run the candidates come from"),
+        (("--replay", "strange.jsonl"), "has no candidate for any problem of the suite"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strange.jsonl").write_text(line(problem="level1_Exp"))
+    with Archive(tmp_path / "run.sqlite", create=True) as archive:
+        for problem in read_suite(suite).listed:
+            archive.add_problem(problem)
+        archive.add(Planned("level1_exp", 0, 0, "a", ".py", "text"))
+    result = CliRunner().invoke(cli, ["eval", str(suite), *words, "--device", "cpu", "--no-speed"])
+    assert isinstance(result.exception, UserError) and why in str(result.exception)
 
 
 def test_candidates_must_come_from_somewhere(suite: Path, tmp_path: Path) -> None:
@@ -245,6 +276,21 @@ def line(**fields: object) -> str:
     return json.dumps({"problem": "p", "source": "text", **fields})
 
 
+def test_other_separators_of_lines_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "replay.jsonl"
+    path.write_text(json.dumps({"problem": "p", "source": "a\u2028b\x85c"}, ensure_ascii=False))
+    planned = ReplaySource(path).propose("p", 0, [])
+    assert planned is not None and planned.source == "a\u2028b\x85c"
+
+
+def test_a_candidate_that_has_changed_is_not_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "replay.jsonl"
+    path.write_text(line(source="now"))
+    before = Judged(Planned("p", 0, 0, "p_0_0", ".py", "then", id=4), "", "w", 1.0, "wrong", {})
+    with pytest.raises(UserError, match="has changed since the run began"):
+        ReplaySource(path).propose("p", 0, [before])
+
+
 def test_turns_of_a_replay_follow_each_other(tmp_path: Path) -> None:
     path = tmp_path / "replay.jsonl"
     path.write_text("\n".join([line(turn=2, source="late"), line(turn=0, cost_usd=0.5), line(sample=1)]))
@@ -267,6 +313,13 @@ def test_turns_of_a_replay_follow_each_other(tmp_path: Path) -> None:
         (line(sample="one"), "'sample' is not as it should be"),
         (line(extra=1), "'extra' is not as it should be"),
         (line(cost_usd=-1), "number of dollars"),
+        (line(cost_usd=float("inf")), "number of dollars"),
+        (line(cost_usd=float("nan")), "number of dollars"),
+        (line(sample=-1), "'sample' is not as it should be"),
+        (line(turn=1 << 70), "'turn' is not as it should be"),
+        (line(source="\ud800"), "'source' is not as it should be"),
+        ("[" * 200_000, "is no JSON"),
+        (f"\n\n{line()}\n\nno", ":5: is no JSON"),
         (f"{line()}\n{line()}", "two candidates for sample 0, turn 0 of p"),
     ],
 )

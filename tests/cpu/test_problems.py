@@ -352,3 +352,9 @@ def test_layouts_keep_values() -> None:
     assert gap.isnan().all()
     with pytest.raises(UserError, match="unknown layout"):
         lay_out(x, "curly")
+
+
+def test_a_model_that_is_no_module_is_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "class Model: ...\n\ndef get_inputs(): ...\n")
+    with pytest.raises(UserError, match=r"Model has no forward\(\)"):
+        load_problem(path)

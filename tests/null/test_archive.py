@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from pathlib import Path
 
 import pytest
 from synthetic_runs import SOURCE, verdict, write_run
 
-from assay.archive import NO_VERDICT, Archive, Listed, Planned
+from assay.archive import NO_VERDICT, Archive, Listed, Planned, Transcript
 from assay.records import About, UserError
 
 PROBLEM = Listed("p", "d1", "p.py", About("norm", "memory", 1), "text")
@@ -117,5 +118,46 @@ def test_a_newer_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run.sqlite", 1, 1)
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(UserError, match="schema 99, this one knows 1"):
+    with pytest.raises(UserError, match="schema 99, this one knows 2"):
         Archive(path)
+
+
+@pytest.mark.parametrize(
+    "edit, why",
+    [
+        ("UPDATE verdicts SET status = 'passed' WHERE status = 'wrong'", "its record says otherwise"),
+        ("UPDATE verdicts SET record = 'no JSON' WHERE status = 'wrong'", "the verdict on .* is damaged"),
+        ("UPDATE verdicts SET record = '{}' WHERE status = 'wrong'", "the verdict on .* is damaged"),
+        ("UPDATE facts SET value = 'no JSON'", "is no run, or is damaged"),
+        ("DROP TABLE transcripts", "is no run, or is damaged"),
+    ],
+)
+def test_what_was_edited_by_hand_is_found_out(tmp_path: Path, edit: str, why: str) -> None:
+    path = write_run(tmp_path / "run.sqlite", 6, 2, 2)
+    with sqlite3.connect(path) as db:
+        db.execute(edit)
+    db.close()
+    with pytest.raises(UserError, match=why), Archive(path) as archive:
+        list(archive.judged())
+
+
+def test_an_empty_file_is_no_run_and_stays_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(UserError, match="no such run"):
+        Archive(tmp_path / "empty")
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["folder", "file/run.sqlite"])
+def test_a_place_where_no_run_can_be_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="name another with --run"):
+        Archive(tmp_path / name, create=True)
+
+
+def test_a_transcript_is_kept_with_its_candidate(archive: Archive) -> None:
+    said = Transcript("openai:tiny", "be brief", "write", "an answer", None, 5, 1.5)
+    number = archive.add(dataclasses.replace(planned(), transcript=said))
+    assert archive.transcript(number) == said
+    assert archive.transcript(archive.add(planned(sample=1))) is None

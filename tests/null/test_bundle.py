@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from synthetic_runs import write_run
 
 from assay.archive import Archive, read_bundle, write_bundle
-from assay.records import UserError
+from assay.cli.main import cli
+from assay.records import UserError, digest
 
 
 @pytest.fixture
@@ -100,3 +102,60 @@ def test_nothing_judged_is_nothing_to_publish(tmp_path: Path) -> None:
         pytest.raises(UserError, match="nothing is judged"),
     ):
         write_bundle(archive, tmp_path / "run.zip")
+
+
+def test_it_is_never_written_over_the_run(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run.sqlite", 2, 1)
+    before = path.read_bytes()
+    (tmp_path / "link").symlink_to(path)
+    with Archive(path) as archive:
+        for place in (path, tmp_path / "link"):
+            with pytest.raises(UserError, match="is the run itself"):
+                write_bundle(archive, place)
+    assert path.read_bytes() == before
+
+
+def test_a_status_that_its_record_denies_is_refused(published: Path) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        wrong = next(one for one in manifest["judged"] if one["status"] == "wrong")
+        wrong["status"] = "passed"
+        parts = [manifest["facts"], *manifest["problems"], *manifest["judged"]]
+        manifest["root"] = digest(*(json.dumps(part, sort_keys=True) for part in parts))
+
+    with pytest.raises(UserError, match="its record says otherwise"):
+        read_bundle(changed(published, in_manifest(edit)))
+
+
+def test_a_damaged_member_is_one_line(published: Path) -> None:
+    data = bytearray(published.read_bytes())
+    for k in range(200, 240):
+        data[k] ^= 0x5A
+    published.write_bytes(data)
+    with pytest.raises(UserError, match="is no published run, or was cut short"):
+        read_bundle(published)
+
+
+def verified(path: Path, *words: str) -> str:
+    """What verify says of it; nothing is judged."""
+    result = CliRunner().invoke(cli, ["verify", str(path), "--device", "cpu", *words])
+    assert isinstance(result.exception, UserError), result.output
+    return str(result.exception)
+
+
+def test_problems_of_a_stranger_are_not_run_unasked(published: Path, tmp_path: Path) -> None:
+    assert "--suite, or give --trust-problems" in verified(published)
+    suite = tmp_path / "suite" / "level1"
+    suite.mkdir(parents=True)
+    (suite / "other.py").write_text("class Model: ...\ndef get_inputs(): ...\n")
+    assert "is not in your suite" in verified(published, "--suite", str(suite.parent))
+
+
+def test_problems_that_are_not_what_they_say_are_not_run(published: Path) -> None:
+    assert "is not the problem that it says was judged" in verified(published, "--trust-problems")
+
+
+def test_a_policy_nobody_knows_is_one_line(published: Path, tmp_path: Path) -> None:
+    with Archive(tmp_path / "run.sqlite") as archive:
+        archive.set_fact("policy", {"generosity": 3})
+        write_bundle(archive, published)
+    assert "does not know the policy" in verified(published, "--trust-problems")

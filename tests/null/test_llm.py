@@ -40,6 +40,15 @@ def test_an_unknown_price_is_not_nothing() -> None:
     assert answer.cost_usd is None and "temperature" not in server.asked[0]
 
 
+@pytest.mark.parametrize("usage", [None, "many", {"prompt_tokens": -5}, {"prompt_tokens": 10**30}])
+def test_a_server_that_does_not_tell_tokens_makes_the_cost_unknown(usage: object) -> None:
+    message = {"role": "assistant", "content": "hello"}
+    body = {"choices": [{"index": 0, "message": message}], "usage": usage}
+    with ModelServer(lambda _: (200, json.dumps(body))) as server:
+        answer = complete(asked(server, price_in_usd=1.0, price_out_usd=1.0), PROMPT)
+    assert (answer.text, answer.tokens_in, answer.cost_usd) == ("hello", None, None)
+
+
 def test_what_may_pass_is_tried_again() -> None:
     replies = iter([(429, '{"error": {"message": "slow down"}}'), "there"])
     with ModelServer(lambda _: next(replies)) as server:
@@ -57,6 +66,7 @@ def test_what_may_pass_is_tried_again() -> None:
         (200, "<html>a proxy's page</html>", "speaks no protocol known here"),
         (200, '{"hello": 1}', "speaks no protocol known here"),
         (200, '{"choices": []}', "speaks no protocol known here"),
+        (200, '{"choices": "all"}', "speaks no protocol known here"),
     ],
 )
 def test_an_endpoint_that_will_not_work_is_one_line(status: int, body: str, why: str) -> None:
@@ -185,12 +195,13 @@ def test_a_folder_of_prompts_replaces_what_it_holds(tmp_path: Path) -> None:
     values = {"device": "", "problem": "it", "fence": ""}
     assert own.first(values).user == "do it for $5"
     assert own.digest != Prompts.read("cpp").digest
-    (tmp_path / "first.md").write_text("do $nothing_known")
+    # Told before anything is asked, whatever turn it would be said in.
+    (tmp_path / "next.md").write_text("do $nothing_known")
     with pytest.raises(UserError, match="nothing is known as \\$nothing_known"):
-        Prompts.read("cpp", tmp_path).first(values)
-    (tmp_path / "first.md").write_text("costs 5$")
+        Prompts.read("cpp", tmp_path)
+    (tmp_path / "next.md").write_text("costs 5$")
     with pytest.raises(UserError, match="write \\$\\$"):
-        Prompts.read("cpp", tmp_path).first(values)
+        Prompts.read("cpp", tmp_path)
 
 
 def test_a_folder_without_prompts_says_what_they_are_called(tmp_path: Path) -> None:

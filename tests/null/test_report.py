@@ -110,6 +110,50 @@ def test_a_problem_that_still_waits_counts_for_nobody(tmp_path: Path) -> None:
     assert (before.everything.problems, now.everything.problems) == (5, 4) and now.waiting > 0
 
 
+def test_a_failure_of_the_judge_promotes_nobody(tmp_path: Path) -> None:
+    """Where the first sample has no verdict the second is not scored in its place."""
+    path = write_run(tmp_path / "run.sqlite", 5, 2)
+    name = gathered(path).problems[0].name
+    first = "SELECT id FROM candidates WHERE problem = ? AND sample = 0"
+    with Archive(path) as archive:
+        archive._db.execute(f"UPDATE verdicts SET status = 'no_verdict' WHERE candidate = ({first})", (name,))
+    now = gathered(path)
+    assert len(now.failures) == 1 and now.everything.problems == 4
+    assert name not in {one.problem for one in now.scored}
+    assert "1 have no verdict" in markdown([now]) and "1 have no verdict" in page([now])
+
+
+def test_a_report_is_never_written_over_its_run(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run.html", 2, 1)
+    before = path.read_bytes()
+    code, told = run("report", str(path))
+    assert code == 2 and "is the run itself" in told and path.read_bytes() == before
+    code, told = run("report", str(path), str(path), "--out", str(tmp_path / "x"))
+    assert code == 2 and "named twice" in told
+
+
+def test_labels_are_text_in_a_terminal_too(tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / f"{name}.sqlite", 3, 1) for name in ("one", "two")]
+    for path in paths:
+        with Archive(path) as archive:
+            archive.set_fact("label", "x[/y]")
+    code, told = run("compare", *map(str, paths))
+    assert code == 0 and "x[/y]" in told
+
+
+@pytest.mark.parametrize("fact", ["policy", "digest"])
+def test_runs_under_different_conditions_are_compared_by_force_alone(tmp_path: Path, fact: str) -> None:
+    paths = [write_run(tmp_path / f"{name}.sqlite", 3, 1) for name in ("one", "two")]
+    with Archive(paths[1]) as archive:
+        if fact == "policy":
+            archive.set_fact("policy", {"allow_tf32": True})
+        else:
+            archive._db.execute("UPDATE problems SET digest = 'another'")
+    code, told = run("compare", *map(str, paths))
+    assert code == 2 and ("policy" if fact == "policy" else "has changed") in told
+    assert run("compare", *map(str, paths), "--force")[0] == 0
+
+
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     paths = [write_run(tmp_path / f"{name}.sqlite", 13, 2, 2) for name in ("one", "two")]
     with Archive(paths[0]) as first, Archive(paths[1]) as second:

@@ -2,6 +2,7 @@
 
 from assay.archive.archive import NO_VERDICT, UNREADABLE, Archive, Judged, Listed, Planned, Transcript
 from assay.archive.bundle import Bundle, read_bundle, write_bundle
+from assay.archive.writing import write_whole
 
 __all__ = [
     "NO_VERDICT",
@@ -14,4 +15,5 @@ __all__ = [
     "Transcript",
     "read_bundle",
     "write_bundle",
+    "write_whole",
 ]

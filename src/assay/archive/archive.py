@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
+import fcntl
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from assay.archive.schema import bring_up_to_date
 from assay.records import About, UserError, Verdict, digest, to_json
@@ -22,6 +25,7 @@ from assay.records.decoding import decode_verdict
 
 NO_VERDICT = "no_verdict"
 """The status of a candidate on which the judge itself failed; its record says how."""
+TABLES = ("facts", "sources", "problems", "candidates", "verdicts", "transcripts")
 UNREADABLE = "unreadable"
 """The status of a text that is no candidate."""
 
@@ -48,8 +52,8 @@ class Transcript:
     prompt: str
     answer: str
     """In full; where the endpoint refused the prompt, its words."""
-    tokens_in: int
-    tokens_out: int
+    tokens_in: int | None
+    tokens_out: int | None
     seconds: float
 
 
@@ -82,6 +86,13 @@ class Judged:
     status: str
     record: Mapping[str, Any]
 
+    def checked(self) -> Judged:
+        """This, if what it says it is and what its record says agree; else a ValueError."""
+        known = self.status in (NO_VERDICT, UNREADABLE)
+        if not isinstance(self.record, dict) or (not known and self.record.get("status") != self.status):
+            raise ValueError(f"called {self.status}, its record says otherwise")
+        return self
+
     def verdict(self) -> Verdict | None:
         """None where there is none."""
         return None if self.status in (NO_VERDICT, UNREADABLE) else decode_verdict(self.record)
@@ -91,19 +102,20 @@ class Archive:
     """An open run."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
-        if not create and not path.is_file():
+        if not create and (not path.is_file() or not path.stat().st_size):
             raise UserError(f"{path}: no such run: see `assay eval`")
-        if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._lock: IO[str] | None = None
+        if create:
+            self._lock = _alone(path)
         self._db = sqlite3.connect(path, isolation_level=None)
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA foreign_keys = ON")
             bring_up_to_date(self._db, str(path))
             self._check_whole()
-        except sqlite3.DatabaseError as error:
-            self._db.close()
+        except (sqlite3.DatabaseError, ValueError) as error:
+            self.close()
             raise UserError(f"{path}: is no run, or is damaged ({error}): restore it from a copy") from error
 
     def __enter__(self) -> Archive:
@@ -116,11 +128,16 @@ class Archive:
 
     def close(self) -> None:
         self._db.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _check_whole(self) -> None:
         told = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if told != "ok":
             raise sqlite3.DatabaseError(told)
+        for name in TABLES:
+            self._db.execute(f"SELECT 1 FROM {name} LIMIT 1")
+        self.facts()
 
     def facts(self) -> dict[str, Any]:
         """What is known of the run as a whole."""
@@ -204,6 +221,11 @@ class Archive:
         """It is no candidate at all, a text without a kernel, say: that is its own doing."""
         return self._keep_record(candidate, UNREADABLE, json.dumps({"message": why}), worker, seconds)
 
+    def failures(self) -> int:
+        """On how many the judge failed."""
+        query = "SELECT count(*) FROM verdicts WHERE status = ?"
+        return int(self._db.execute(query, (NO_VERDICT,)).fetchone()[0])
+
     def forget_failures(self) -> int:
         """Candidates on which the judge failed wait again; returns how many."""
         return self._db.execute("DELETE FROM verdicts WHERE status = ?", (NO_VERDICT,)).rowcount
@@ -241,11 +263,33 @@ class Archive:
 
     def _judged(self, row: Any) -> Judged:
         *planned, judged_at, worker, seconds, status, record = row
-        return Judged(self._planned(planned), judged_at, worker, seconds, status, json.loads(record))
+        candidate = self._planned(planned)
+        try:
+            return Judged(candidate, judged_at, worker, seconds, status, json.loads(record)).checked()
+        except ValueError as error:
+            where = f"{candidate.problem}, sample {candidate.sample}, turn {candidate.turn}"
+            raise UserError(f"{self.path}: the verdict on {where} is damaged ({error})") from error
 
     def _planned(self, row: Any) -> Planned:
         number, problem, sample, turn, parent, name, suffix, text, cost_usd = row
         return Planned(problem, sample, turn, name, suffix, text, parent, cost_usd, number)
+
+
+def _alone(path: Path) -> IO[str]:
+    """Whoever writes to a run does so alone; the lock goes with its process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        lock = open(path.with_name(f"{path.name}.lock"), "w")  # noqa: SIM115 - held until the run is closed
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}): name another with --run") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UserError(f"{path}: somebody else is writing to this run: wait, or name another") from None
+    return lock
 
 
 _COLUMNS = "c.id, c.problem, c.sample, c.turn, c.parent, c.name, c.suffix, s.text, c.cost_usd"

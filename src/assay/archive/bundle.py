@@ -8,14 +8,17 @@ the specification alone; whoever verifies them names the suite.
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.archive.archive import Archive, Judged, Listed, Planned
+from assay.archive.writing import write_whole
 from assay.records import About, UserError, digest, from_plain, to_plain
 
 SCHEMA = 1
@@ -48,13 +51,12 @@ def write_bundle(archive: Archive, path: Path) -> str:
     facts = archive.facts()
     root = _root(facts, entries)
     manifest = {"schema": SCHEMA, "root": root, "facts": facts, **entries}
-    try:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr(MANIFEST, json.dumps(manifest, indent=1))
-            for name, text in sorted(texts.items()):
-                file.writestr(f"sources/{name}", text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}): name another with --out") from error
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(MANIFEST, json.dumps(manifest, indent=1))
+        for name, text in sorted(texts.items()):
+            file.writestr(f"sources/{name}", text)
+    write_whole(path, data.getvalue(), unlike=[archive.path])
     return root
 
 
@@ -72,7 +74,7 @@ def read_bundle(path: Path) -> Bundle:
             }
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, RuntimeError) as error:
         raise UserError(f"{path}: is no published run, or was cut short ({error})") from error
     return _decoded(manifest, texts, path)
 
@@ -122,4 +124,4 @@ def _read_judged(entry: Mapping[str, Any], texts: Mapping[str, str]) -> Judged:
     candidate = from_plain(Planned, {**given, "source": texts[given["source"]]}, "candidate")
     return Judged(
         candidate, entry["judged_at"], entry["worker"], entry["seconds"], entry["status"], entry["record"]
-    )
+    ).checked()

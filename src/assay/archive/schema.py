@@ -52,8 +52,8 @@ STEPS = (
         system TEXT NOT NULL REFERENCES sources(digest),
         prompt TEXT NOT NULL REFERENCES sources(digest),
         answer TEXT NOT NULL,
-        tokens_in INTEGER NOT NULL,
-        tokens_out INTEGER NOT NULL,
+        tokens_in INTEGER,
+        tokens_out INTEGER,
         seconds REAL NOT NULL
     ) STRICT;
     """,

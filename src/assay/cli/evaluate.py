@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from assay.cli.model_options import ModelWanted, model_options, take_model
-from assay.cli.options import baseline_options, judging_options, policy_fields
+from assay.cli.options import baseline_options, judging_options, policy_fields, read_number
 from assay.cli.show_run import show_run
 from assay.cli.terminal import echo
 from assay.records import UserError, to_json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from assay.evaluation.ray_crew import RayCrew
 
 RUNS = Path(".assay/runs")
-MIB = 1 << 20
+MIB, MOST_MIB = 1 << 20, 1 << 20
 _SHOWN = 5
 
 
@@ -64,7 +64,8 @@ class Wanted:
 @click.option("--device", help="cpu, cuda (all GPUs) or cuda:N. Default: all GPUs if there are any.")
 @click.option(
     "--small",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=MOST_MIB),
+    callback=read_number,
     metavar="MIB",
     help="Scale problems down to inputs of so many MiB.",
 )
@@ -77,7 +78,8 @@ def evaluate(small: float | None, **options: Any) -> None:
     """Judge candidates for the problems of SUITE and score them.
 
     SUITE is a folder of problems (Assay's suite, a KernelBench checkout, task folders) or one problem. What
-    is judged is kept at once: stopped at any point, the same command goes on. Exit 0 when all are judged.
+    is judged is kept at once: stopped at any point, the same command goes on. Exit 0 when all are judged, 1
+    when the judge failed on some.
     """
     names = [field.name for field in dataclasses.fields(Wanted) if field.name != "model"]
     model = take_model(options)
@@ -106,7 +108,10 @@ def _evaluate(wanted: Wanted, policy: dict[str, Any]) -> None:
         console.print(f"[yellow]left out:[/] {escape(problem.trouble)}", soft_wrap=True)
     with closing(_crew(wanted, suite, policy)) as crew:
         source = _source(wanted, suite, crew, console)
-        path = Path(wanted.run_file) if wanted.run_file else RUNS / f"{_plain(source.label)}.sqlite"
+        again = "-again" if wanted.earlier else ""
+        path = Path(wanted.run_file) if wanted.run_file else RUNS / f"{_plain(source.label)}{again}.sqlite"
+        if wanted.earlier and path.resolve() == Path(wanted.earlier).resolve():
+            raise UserError(f"{path} is the run the candidates come from: name another with --run")
         with Archive(path, create=True) as archive:
             _settle_facts(archive, wanted, source, policy)
             if wanted.retry_failures:
@@ -118,6 +123,8 @@ def _evaluate(wanted: Wanted, policy: dict[str, Any]) -> None:
                 echo(to_json(summary_of(archive)))
             else:
                 show_run(Console(), archive)
+            if archive.failures():
+                raise click.exceptions.Exit(1)
 
 
 def _chosen(suite: Suite, only: tuple[str, ...]) -> Suite:
@@ -138,10 +145,14 @@ def _source(wanted: Wanted, suite: Suite, crew: Crew | RayCrew, console: Console
 
     if wanted.model is not None:
         return wanted.model.source(suite, *crew.describe_device(), crew.complete)
-    if wanted.replay is not None:
-        return ReplaySource(Path(wanted.replay))
-    if wanted.earlier is not None:
-        return RunSource(Path(wanted.earlier))
+    if wanted.replay is not None or wanted.earlier is not None:
+        known = ReplaySource(Path(wanted.replay)) if wanted.replay else RunSource(Path(str(wanted.earlier)))
+        if strangers := known.strangers(suite):
+            names = escape(", ".join(strangers[:_SHOWN]))
+            console.print(f"[yellow]not in the suite, left out:[/] {names}", soft_wrap=True)
+        if not any(known.samples(name) for name in suite.problems):
+            raise UserError(f"{known.label}: has no candidate for any problem of the suite")
+        return known
     source = FolderSource(Path(str(wanted.candidates)), suite)
     if source.unmatched:
         names = ", ".join(path.name for path in source.unmatched[:_SHOWN])

@@ -15,6 +15,7 @@ from assay.records import UserError
 if TYPE_CHECKING:
     from assay.evaluation import Complete, ModelSource, Suite
 
+MOST_TOKENS = 16384
 Command = TypeVar("Command", bound=Callable[..., Any])
 NAMES = (
     "model",
@@ -47,24 +48,18 @@ def model_options(command: Command) -> Command:
         click.option(
             "--max-tokens",
             type=click.IntRange(min=1),
-            default=16384,
-            show_default=True,
-            help="Of one answer.",
+            help=f"Of one answer. Default: {MOST_TOKENS}.",
         ),
         click.option("--temperature", type=click.FloatRange(min=0), help="Default: the provider's."),
         click.option(
             "--turns",
             type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="Attempts in a row, each shown what became of the last.",
+            help="Attempts in a row, each shown what became of the last. Default: 1.",
         ),
         click.option(
             "--samples",
             type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="Independent tries of every problem.",
+            help="Independent tries of every problem. Default: 1.",
         ),
         click.option("--model-url", metavar="URL", help="A server that speaks OpenAI's protocol."),
         click.option("--model", metavar="PROVIDER:NAME", help="Ask a model: openai:NAME, anthropic:NAME."),
@@ -103,17 +98,22 @@ def take_model(options: dict[str, Any]) -> ModelWanted | None:
     """Takes the model's options out; None if no model is named."""
     given = {name: options.pop(name) for name in NAMES}
     if given["model"] is None:
-        if given["model_url"] is not None:
-            raise UserError("--model-url says where, --model what: give --model openai:NAME as well")
+        if idle := [name for name, value in given.items() if value is not None]:
+            option = "--" + idle[0].removesuffix("_folder").replace("_", "-")
+            raise UserError(f"{option} is about a model: give --model PROVIDER:NAME as well")
         return None
     settings = read_settings(
         given["model"],
         given["model_url"] or "",
         given["price"] or "",
         temperature=given["temperature"],
-        max_tokens=given["max_tokens"],
+        max_tokens=given["max_tokens"] or MOST_TOKENS,
     )
     folder = given["prompts_folder"]
     return ModelWanted(
-        settings, given["samples"], given["turns"], given["language"], Path(folder) if folder else None
+        settings,
+        given["samples"] or 1,
+        given["turns"] or 1,
+        given["language"],
+        Path(folder) if folder else None,
     )

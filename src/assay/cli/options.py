@@ -31,11 +31,11 @@ def read_rungs(_context: click.Context, _option: click.Parameter, text: str | No
     return tuple(name for name in RUNG_NAMES if name in named)
 
 
-def read_seconds(_context: click.Context, option: click.Parameter, seconds: float | None) -> float | None:
-    """A number of seconds; FloatRange lets NaN through."""
-    if seconds is not None and math.isnan(seconds):
-        raise UserError(f"{option.opts[0]} is a number of seconds")
-    return seconds
+def read_number(_context: click.Context, option: click.Parameter, number: float | None) -> float | None:
+    """A number; FloatRange lets NaN through."""
+    if number is not None and math.isnan(number):
+        raise UserError(f"{option.opts[0]} is a number")
+    return number
 
 
 def seconds_type() -> click.FloatRange:
@@ -84,7 +84,7 @@ def judging_options(command: Command) -> Command:
         click.option(
             "--budget",
             type=seconds_type(),
-            callback=read_seconds,
+            callback=read_number,
             metavar="SECONDS",
             help="How long timing may go on beyond the least number of processes.",
         ),
@@ -98,7 +98,7 @@ def judging_options(command: Command) -> Command:
         click.option(
             "--timeout",
             type=seconds_type(),
-            callback=read_seconds,
+            callback=read_number,
             default=60.0,
             show_default=True,
             help="Seconds one call of the candidate may take.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from assay.archive import Archive
@@ -20,13 +21,13 @@ def show_run(console: Console, archive: Archive) -> None:
     _show_sampling(console, found)
     if len(found.turns) > 1:
         console.print(_turn_table(found))
-    console.print(f"run: {archive.path}", highlight=False, soft_wrap=True)
+    console.print(f"run: {escape(str(archive.path))}", highlight=False, soft_wrap=True)
 
 
 def _show_counts(console: Console, found: Gathered) -> None:
     told = found.everything
     console.print(
-        f"[bold]{found.label}[/]: {told.candidates} candidates for {told.problems} problems, "
+        f"[bold]{escape(found.label)}[/]: {told.candidates} candidates for {told.problems} problems, "
         f"{told.solved} solved",
         highlight=False,
         soft_wrap=True,
@@ -41,7 +42,8 @@ def _show_counts(console: Console, found: Gathered) -> None:
         )
     if found.failures:
         console.print(f"[red]{len(found.failures)} without a verdict: the judge failed[/] (--retry-failures)")
-        console.print(f"  {found.failures[0].record.get('message', '')}", highlight=False, soft_wrap=True)
+        told_why = escape(str(found.failures[0].record.get("message", "")))
+        console.print(f"  {told_why}", highlight=False, soft_wrap=True)
     if found.waiting:
         console.print(f"{found.waiting} are not judged yet")
     if told.cost_usd is not None:

@@ -9,7 +9,7 @@ import torch
 from assay.archive import Judged, Planned, Transcript
 from assay.evaluation.suite import Suite
 from assay.llm import Answer, Prompts, Settings, Spoken, extract, feedback
-from assay.records import Passed, digest
+from assay.records import Passed, UserError, digest
 
 Complete = Callable[[Settings, Spoken], Answer]
 _FENCES = {"triton": "python", "cuda": "cuda", "cpp": "cpp"}
@@ -40,6 +40,7 @@ class ModelSource:
         self._turns = turns
         self._device = device
         self._complete = complete
+        self._answered = False
 
     def samples(self, problem: str) -> Sequence[int]:
         return range(self._samples) if problem in self._suite.problems else ()
@@ -50,6 +51,9 @@ class ModelSource:
             return None
         prompt = self._prompt(problem, history)
         answer = self._complete(self._settings, prompt)
+        if answer.refusal and not self._answered:
+            raise UserError(f"{self.label} has answered nothing yet and refuses a prompt: {answer.refusal}")
+        self._answered = True
         found = extract(answer.text)
         said = Transcript(
             self._settings.label,

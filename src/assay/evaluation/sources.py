@@ -21,6 +21,7 @@ from assay.records import UserError
 _KERNELBENCH = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel")
 _FIELDS = {"problem": str, "sample": int, "turn": int, "source": str, "suffix": str, "name": str}
 _SHOWN = 3
+_MOST = 1 << 31
 
 
 class Source(Protocol):
@@ -57,6 +58,10 @@ class _Known:
 
     def samples(self, problem: str) -> Sequence[int]:
         return sorted(sample for name, sample in self._turns if name == problem)
+
+    def strangers(self, suite: Suite) -> list[str]:
+        """Problems it has candidates for that the suite does not have."""
+        return sorted({name for name, _ in self._turns} - set(suite.problems))
 
     def propose(self, problem: str, sample: int, history: Sequence[Judged]) -> Planned | None:
         turns = self._turns.get((problem, sample), {})
@@ -138,20 +143,17 @@ class ReplaySource(_Known):
     """Lines of JSON, each one candidate: what a model said before, to be judged again."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(str(path), [_read_line(line, k, path) for k, line in enumerate(_lines(path), 1)])
-
-
-def _lines(path: Path) -> list[str]:
-    lines = [line for line in _text(path).splitlines() if line.strip()]
-    if not lines:
-        raise UserError(f"{path}: holds no candidates")
-    return lines
+        # Split at line feeds alone: JSON leaves other separators of lines as they are.
+        lines = [(k, line) for k, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+        if not lines:
+            raise UserError(f"{path}: holds no candidates")
+        super().__init__(str(path), [_read_line(line, k, path) for k, line in lines])
 
 
 def _read_line(line: str, number: int, path: Path) -> Planned:
     try:
         given: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}:{number}: is no JSON ({error}): was the file cut short?") from error
     if not isinstance(given, dict) or "problem" not in given or "source" not in given:
         raise UserError(f'{path}:{number}: must be an object with at least "problem" and "source"')
@@ -159,11 +161,18 @@ def _read_line(line: str, number: int, path: Path) -> Planned:
     values.setdefault("name", f"{values['problem']}_{values['sample']}_{values['turn']}")
     cost = values.pop("cost_usd", None)
     for key, value in values.items():
-        if key not in _FIELDS or type(value) is not _FIELDS[key]:
+        if key not in _FIELDS or type(value) is not _FIELDS[key] or not _is_storable(value):
             raise UserError(f"{path}:{number}: {key!r} is not as it should be: see docs/evaluate.md")
-    if cost is not None and (type(cost) not in (int, float) or cost < 0):
+    if cost is not None and (type(cost) not in (int, float) or not 0 <= cost <= _MOST):
         raise UserError(f"{path}:{number}: cost_usd must be a number of dollars")
     return Planned(**values, cost_usd=None if cost is None else float(cost))
+
+
+def _is_storable(value: str | int) -> bool:
+    """Numbers count from 0; JSON can write half of a surrogate pair, UTF-8 cannot."""
+    if isinstance(value, int):
+        return 0 <= value <= _MOST
+    return value == value.encode("utf-8", "replace").decode()
 
 
 class RunSource(_Known):

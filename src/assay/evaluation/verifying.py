@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.archive import UNREADABLE, Bundle, Judged
+from assay.archive import UNREADABLE, Bundle, Judged, Listed
 from assay.evaluation.crew import Crew
 from assay.evaluation.line import Task
+from assay.evaluation.suite import Suite
+from assay.problems import ModuleSource
 from assay.records import Passed, Speed, UserError, Verdict
 from assay.records.decoding import decode_verdict
 
@@ -39,15 +41,32 @@ def drawn(bundle: Bundle, count: int) -> list[Judged]:
 
 
 def write_problems(bundle: Bundle, members: Sequence[Judged], folder: Path) -> dict[str, str]:
-    """The problems of these, as files; returns where each is."""
-    names = {one.candidate.problem for one in members}
+    """The publisher's own problems of these, as files; returns where each is."""
     places = {}
-    for k, problem in enumerate(bundle.problems):
-        if problem.name in names:
-            place = folder / f"problem_{k}.py"  # names of strangers are no names of files
-            place.write_text(problem.source, encoding="utf-8")
-            places[problem.name] = str(place)
+    for k, problem in enumerate(_needed(bundle, members)):
+        place = folder / f"problem_{k}.py"  # names of strangers are no names of files
+        place.write_text(problem.source, encoding="utf-8")
+        if ModuleSource(place).digest != problem.digest:
+            raise UserError(f"the file's {problem.name} is not the problem that it says was judged")
+        places[problem.name] = str(place)
     return places
+
+
+def find_problems(bundle: Bundle, members: Sequence[Judged], suite: Suite) -> dict[str, str]:
+    """The same problems in a suite of one's own; returns where each is."""
+    places = {}
+    for problem in _needed(bundle, members):
+        own = suite.problems.get(problem.name)
+        if own is None or own.digest != problem.digest:
+            what = "is not in" if own is None else "differs from the one in"
+            raise UserError(f"{problem.name} {what} your suite: another version of it, or none")
+        places[problem.name] = own.path
+    return places
+
+
+def _needed(bundle: Bundle, members: Sequence[Judged]) -> list[Listed]:
+    names = {one.candidate.problem for one in members}
+    return [problem for problem in bundle.problems if problem.name in names]
 
 
 def judge_again(

@@ -33,9 +33,9 @@ class Settings:
     def label(self) -> str:
         return f"{self.provider}:{self.model}"
 
-    def cost_usd(self, tokens_in: int, tokens_out: int) -> float | None:
-        """None where the price is not known: that is not nothing."""
-        if self.price_in_usd is None or self.price_out_usd is None:
+    def cost_usd(self, tokens_in: int | None, tokens_out: int | None) -> float | None:
+        """None where price or tokens are not known: that is not nothing."""
+        if self.price_in_usd is None or self.price_out_usd is None or tokens_in is None or tokens_out is None:
             return None
         return (tokens_in * self.price_in_usd + tokens_out * self.price_out_usd) / PER_TOKENS
 
@@ -55,8 +55,9 @@ class Answer:
     text: str
     refusal: str
     """The endpoint's words where this prompt gets no answer; empty if there is one."""
-    tokens_in: int
-    tokens_out: int
+    tokens_in: int | None
+    """None where the server does not tell."""
+    tokens_out: int | None
     seconds: float
     cost_usd: float | None
 

@@ -16,6 +16,7 @@ from assay.records import UserError
 REFUSED = (400, 413, 422)
 """This prompt will not be answered, another may: too long, filtered, malformed."""
 _NO_KEY = "none"
+MOST_TOKENS = 1 << 40
 
 
 def complete(settings: Settings, prompt: Spoken) -> Answer:
@@ -28,7 +29,7 @@ def complete(settings: Settings, prompt: Spoken) -> Answer:
     except sdk.APIStatusError as error:
         if error.status_code not in REFUSED:
             raise UserError(f"{_where(settings)}: {_short(error)}{_advice(error, settings)}") from error
-        text, tokens_in, tokens_out, refusal = "", 0, 0, _short(error)
+        text, tokens_in, tokens_out, refusal = "", None, None, _short(error)
     except sdk.APIConnectionError as error:
         raise UserError(f"{_where(settings)} does not answer ({_short(error)}): is it running?") from error
     except (sdk.APIError, ValueError) as error:  # what it said cannot be read
@@ -37,7 +38,11 @@ def complete(settings: Settings, prompt: Spoken) -> Answer:
     return Answer(text, refusal, tokens_in, tokens_out, time.monotonic() - start, cost_usd)
 
 
-def _ask_openai(client: Any, settings: Settings, prompt: Spoken) -> tuple[str, int, int]:
+_Said = tuple[str, int | None, int | None]
+"""Text, tokens in, tokens out; None where the server does not tell."""
+
+
+def _ask_openai(client: Any, settings: Settings, prompt: Spoken) -> _Said:
     # Servers that follow the protocol know the old name, the provider's newer models only the new one.
     limit = "max_tokens" if settings.url else "max_completion_tokens"
     said = client.chat.completions.create(
@@ -54,10 +59,11 @@ def _ask_openai(client: Any, settings: Settings, prompt: Spoken) -> tuple[str, i
     if message is None:
         raise ValueError("no chat completion")
     usage = getattr(said, "usage", None)
-    return _text(message.content), _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    text = _text(getattr(message, "content", None))
+    return text, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
 
 
-def _ask_anthropic(client: Any, settings: Settings, prompt: Spoken) -> tuple[str, int, int]:
+def _ask_anthropic(client: Any, settings: Settings, prompt: Spoken) -> _Said:
     said = client.messages.create(
         model=settings.model,
         system=prompt.system,
@@ -87,9 +93,10 @@ def _text(content: Any) -> str:
     return content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
 
 
-def _count(usage: Any, name: str) -> int:
+def _count(usage: Any, name: str) -> int | None:
+    """Servers may leave it out, and some say anything."""
     value = getattr(usage, name, None)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value <= MOST_TOKENS else None
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from assay.problems.problem import (
     Problem,
     Specification,
 )
-from assay.problems.source import PROBLEM_CODE_ERRORS
+from assay.problems.source import PROBLEM_CODE_ERRORS, ModuleSource
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -24,6 +24,7 @@ __all__ = [
     "Case",
     "Cost",
     "Instance",
+    "ModuleSource",
     "Parcel",
     "Precision",
     "Problem",

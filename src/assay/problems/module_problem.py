@@ -107,7 +107,10 @@ class ModuleProblem:
                         arguments = part.args.posonlyargs + part.args.args
                         return tuple(argument.arg for argument in arguments[1:])
         # forward() is inherited or Model imported: only the executed class knows.
-        parameters = inspect.signature(self.source.namespace({}).Model.forward).parameters.values()
+        forward = getattr(self.source.namespace({}).Model, "forward", None)
+        if not callable(forward):
+            raise UserError(f"{self.path}: Model has no forward(): a problem's Model is a torch.nn.Module")
+        parameters = inspect.signature(forward).parameters.values()
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return tuple(parameter.name for parameter in parameters if parameter.kind in positional)[1:]
 

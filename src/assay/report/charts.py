@@ -15,7 +15,7 @@ _FULL = Axis(0.0, 1.0, "share of problems", percent)
 
 def fast_chart(found: Gathered) -> str:
     """fast_p over p, one line for each opponent; empty where nothing was timed."""
-    outcomes = [one for one in found.outcomes if one.problem not in found.flawed]
+    outcomes = [one for one in found.scored if one.problem not in found.flawed]
     scored, problems = firsts(outcomes), found.sound.problems
     lines = [
         Line("the fastest of them" if name == BEST else name, fast_curve(scored, problems, name), steps=True)
@@ -46,7 +46,7 @@ def coverage_chart(found: Gathered) -> str:
 def category_chart(found: Gathered) -> str:
     """For each category how much compiled, was right and was fast."""
     groups: dict[str, list[Outcome]] = {}
-    for one in firsts(found.outcomes):
+    for one in firsts(found.scored):
         groups.setdefault(one.about.category or "other", []).append(one)
     if not groups:
         return ""

@@ -22,9 +22,12 @@ class Gathered:
     problems: tuple[Listed, ...]
     judged: tuple[Judged, ...]
     outcomes: tuple[Outcome, ...]
+    """All that have a verdict."""
+    scored: tuple[Outcome, ...]
+    """Those of problems that nothing is missing of."""
     waiting: int
     failures: tuple[Judged, ...]
-    """Where the judge itself failed: they have no verdict and no part in any score."""
+    """Where the judge itself failed: their problems have no part in any score."""
     everything: Summary
     sound: Summary
     """Without the flawed problems."""
@@ -41,7 +44,7 @@ def gather_all(archives: Sequence[Archive]) -> list[Gathered]:
         found.append(gather(archive, numbered_from))
     labels = [run.label for run in found]
     return [
-        replace(run, label=f"{run.label} ({archive.path.stem})") if labels.count(run.label) > 1 else run
+        replace(run, label=f"{run.label} ({archive.path})") if labels.count(run.label) > 1 else run
         for run, archive in zip(found, archives, strict=True)
     ]
 
@@ -55,8 +58,12 @@ def gather(archive: Archive, numbered_from: int = 0) -> Gathered:
     waiting = archive.waiting()
     # A problem whose candidates all wait counts neither for nor against anybody yet.
     not_yet = {one.problem for one in waiting} - {one.problem for one in outcomes}
-    asked = [problem.name for problem in problems if not problem.trouble and problem.name not in not_yet]
-    sound = [one for one in outcomes if one.problem not in flawed]
+    failures = tuple(one for one in judged if one.status == NO_VERDICT)
+    # Nor one on which the judge failed: another sample must not stand in for the one that has no verdict.
+    unknown = not_yet | {one.candidate.problem for one in failures}
+    asked = [problem.name for problem in problems if not problem.trouble and problem.name not in unknown]
+    scored = [one for one in outcomes if one.problem not in unknown]
+    sound = [one for one in scored if one.problem not in flawed]
     tally = tallies(sound, lambda one: one.passed)
     return Gathered(
         label=str(facts.get("label", archive.path.stem)),
@@ -64,9 +71,10 @@ def gather(archive: Archive, numbered_from: int = 0) -> Gathered:
         problems=problems,
         judged=judged,
         outcomes=tuple(outcomes),
+        scored=tuple(scored),
         waiting=len(waiting),
-        failures=tuple(one for one in judged if one.status == NO_VERDICT),
-        everything=summarise(outcomes, len(asked)),
+        failures=failures,
+        everything=summarise(scored, len(asked)),
         sound=summarise(sound, len([name for name in asked if name not in flawed])),
         flawed=flawed,
         sampling=analyse(tally),

@@ -56,7 +56,8 @@ def _heading(found: Gathered) -> str:
     if found.waiting:
         notes.append(f"{found.waiting} candidates are not judged yet.")
     if found.failures:
-        notes.append(f"{len(found.failures)} have no verdict because the judge failed; no score counts them.")
+        lost = len(found.failures)
+        notes.append(f"{lost} have no verdict because the judge failed: their problems are left out.")
     return (
         f"<h1>{escape(found.label)}</h1><p>{told.candidates} candidates for {told.problems} problems, "
         f"{told.solved} solved. {words}</p><p>{' '.join(notes)}</p>"
@@ -151,7 +152,7 @@ def _charts(found: Gathered, of: str) -> str:
 
 def _wins_and_losses(found: Gathered, of: str) -> str:
     """Both sides of the scorecard, opponents named."""
-    timed = [one for one in firsts(found.outcomes) if one.passed and BEST in one.ratios]
+    timed = [one for one in firsts(found.scored) if one.passed and BEST in one.ratios]
     if not timed:
         return ""
     best_first = sorted(timed, key=lambda one: -one.ratios[BEST])

@@ -21,6 +21,7 @@ def _markdown(found: Gathered) -> str:
         f"# {found.label}",
         "",
         f"{told.candidates} candidates for {told.problems} problems, {told.solved} solved.",
+        *_missing(found),
         "",
         "| problems | count | compiled | right | called faster | solved |",
         "|---|---|---|---|---|---|",
@@ -50,6 +51,15 @@ def _markdown(found: Gathered) -> str:
         ratios = " | ".join(f"{one.ratios[n]:.3f}" if n in one.ratios else "" for n in (BEST, "eager"))
         lines.append(f"| {one.problem} | {one.sample} | {one.turn} | {one.status} | {one.speed} | {ratios} |")
     return "\n".join(lines) + "\n"
+
+
+def _missing(found: Gathered) -> list[str]:
+    lost = len(found.failures)
+    lines = {
+        f"{found.waiting} are not judged yet.": found.waiting,
+        f"{lost} have no verdict because the judge failed: their problems are left out.": lost,
+    }
+    return [line for line, count in lines.items() if count]
 
 
 def comma_separated(runs: Sequence[Gathered]) -> str:

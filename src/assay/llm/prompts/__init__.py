@@ -16,6 +16,9 @@ from assay.records import UserError, digest
 
 LANGUAGES = {"triton": ".py", "cuda": ".cu", "cpp": ".cpp"}
 """What a model may be asked for, and the suffix of its worked example."""
+FIRST = ("device", "problem", "fence")
+LATER = ("attempts", "candidate", "feedback")
+"""What templates may name, beside rules, example and language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,11 @@ class Prompts:
         names = ("system.md", "first.md", "next.md", f"rules_{language}.md", f"example_{language}{suffix}")
         if folder is not None:
             _check(folder, names)
-        return Prompts(language, {name: _text(name, folder) for name in names})
+        prompts = Prompts(language, {name: _text(name, folder) for name in names})
+        # A mistake in what is only said later is told now, before anything is paid for.
+        prompts.first(dict.fromkeys(FIRST, ""))
+        prompts.next(dict.fromkeys((*FIRST, *LATER), ""))
+        return prompts
 
     @property
     def digest(self) -> str:
