@@ -12,9 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from llm_server import ModelServer, Reply
 
 from assay.archive import Archive, Judged
+from assay.cli.main import cli
+from assay.records import UserError
 
 PROBLEM = """
 import torch
@@ -96,8 +99,8 @@ def test_what_is_judged_stays_when_the_endpoint_dies(suite: Path, tmp_path: Path
         assert [one.status for one in judged(run)] == ["wrong"]
     with ModelServer(learning) as server:  # the same run at another address is another run
         words = command(suite, server, run, "--turns", 2)
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 2 and "another model" in done.stderr
+        result = CliRunner().invoke(cli, words[3:])
+        assert isinstance(result.exception, UserError) and "another model" in str(result.exception)
 
 
 def test_an_answer_that_was_paid_for_is_kept(suite: Path, tmp_path: Path) -> None:

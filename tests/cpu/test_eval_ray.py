@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from assay.archive import Archive, Judged
 from assay.evaluation import read_suite
 from assay.evaluation.ray_crew import SHARE, RayCrew, Seat, seats_of
 from assay.llm import Settings, Spoken
+from assay.records import UserError
 
 PROBLEM = """
 import torch
@@ -97,11 +97,9 @@ def judged(run: Path) -> list[Judged]:
 def until(run: Path, count: int) -> None:
     deadline = time.monotonic() + 200
     while True:
-        try:
-            if run.exists() and len(judged(run)) >= count:
+        with contextlib.suppress(UserError):  # it is being made
+            if len(judged(run)) >= count:
                 return
-        except sqlite3.OperationalError:
-            pass  # it is being made
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
