@@ -25,7 +25,10 @@ from assay.records.decoding import decode_verdict
 
 NO_VERDICT = "no_verdict"
 """The status of a candidate on which the judge itself failed; its record says how."""
-TABLES = ("facts", "sources", "problems", "candidates", "verdicts", "transcripts")
+TABLES = (
+    *("facts", "sources", "problems", "candidates", "verdicts", "transcripts"),
+    *("requests", "ideas", "exchanges", "lineage", "builds", "orders", "learned"),
+)
 UNREADABLE = "unreadable"
 """The status of a text that is no candidate."""
 
@@ -295,9 +298,12 @@ def _alone(path: Path) -> IO[str]:
 _COLUMNS = "c.id, c.problem, c.sample, c.turn, c.parent, c.name, c.suffix, s.text, c.cost_usd"
 _TABLES = (
     "candidates c JOIN sources s ON s.digest = c.source JOIN problems p ON p.name = c.problem "
-    "LEFT JOIN verdicts v ON v.candidate = c.id"
+    "LEFT JOIN verdicts v ON v.candidate = c.id LEFT JOIN lineage l ON l.candidate = c.id"
 )
-_WAITING = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE v.candidate IS NULL ORDER BY c.turn, p.rowid, c.sample"
+_WAITING = (
+    f"SELECT {_COLUMNS} FROM {_TABLES} WHERE v.candidate IS NULL AND l.duplicate_of IS NULL "
+    "ORDER BY c.turn, p.rowid, c.sample"
+)
 _JUDGED = (
     f"SELECT {_COLUMNS}, v.judged_at, v.worker, v.seconds, v.status, v.record FROM {_TABLES} "
     "WHERE v.candidate IS NOT NULL"

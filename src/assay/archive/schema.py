@@ -57,6 +57,62 @@ STEPS = (
         seconds REAL NOT NULL
     ) STRICT;
     """,
+    """
+    CREATE TABLE requests (
+        id INTEGER PRIMARY KEY,
+        problem TEXT NOT NULL REFERENCES problems(name),
+        proposer TEXT NOT NULL,
+        operator TEXT NOT NULL,
+        parents TEXT NOT NULL,
+        idea INTEGER REFERENCES ideas(id),
+        asked_at TEXT NOT NULL,
+        answered_at TEXT,
+        trouble TEXT NOT NULL DEFAULT '',
+        exhausted INTEGER NOT NULL DEFAULT 0,
+        cost_usd REAL,
+        seconds REAL NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE TABLE ideas (
+        id INTEGER PRIMARY KEY,
+        request INTEGER NOT NULL REFERENCES requests(id),
+        parent INTEGER REFERENCES ideas(id),
+        title TEXT NOT NULL,
+        hypothesis TEXT NOT NULL,
+        mechanism TEXT NOT NULL,
+        predicted_gain REAL
+    ) STRICT;
+    CREATE TABLE exchanges (
+        request INTEGER PRIMARY KEY REFERENCES requests(id),
+        model TEXT NOT NULL,
+        system TEXT NOT NULL REFERENCES sources(digest),
+        prompt TEXT NOT NULL REFERENCES sources(digest),
+        answer TEXT NOT NULL,
+        tokens_in INTEGER,
+        tokens_out INTEGER,
+        seconds REAL NOT NULL
+    ) STRICT;
+    CREATE TABLE lineage (
+        candidate INTEGER PRIMARY KEY REFERENCES candidates(id),
+        request INTEGER NOT NULL REFERENCES requests(id),
+        idea INTEGER REFERENCES ideas(id),
+        actions TEXT NOT NULL,
+        note TEXT NOT NULL,
+        normal TEXT NOT NULL,
+        duplicate_of INTEGER REFERENCES candidates(id)
+    ) STRICT;
+    CREATE INDEX lineage_normal ON lineage(normal);
+    CREATE TABLE builds (
+        candidate INTEGER PRIMARY KEY REFERENCES candidates(id),
+        artefact TEXT NOT NULL,
+        record TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE orders (
+        id INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        candidate INTEGER NOT NULL REFERENCES candidates(id)
+    ) STRICT;
+    CREATE TABLE learned (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
+    """,
 )
 
 
