@@ -118,7 +118,7 @@ def test_a_newer_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run.sqlite", 1, 1)
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(UserError, match="schema 99, this one knows 2"):
+    with pytest.raises(UserError, match="schema 99, this one knows 3"):
         Archive(path)
 
 

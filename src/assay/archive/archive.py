@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from assay.archive.schema import bring_up_to_date
 from assay.records import About, UserError, Verdict, digest, to_json
@@ -121,7 +121,7 @@ class Archive:
             self.close()
             raise UserError(f"{path}: is no run, or is damaged ({error}): restore it from a copy") from error
 
-    def __enter__(self) -> Archive:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -245,6 +245,11 @@ class Archive:
 
     def judged_one(self, candidate: int) -> Judged:
         return self._judged(self._db.execute(f"{_JUDGED} AND c.id = ?", (candidate,)).fetchone())
+
+    def judged_if_any(self, candidate: int) -> Judged | None:
+        """None while it waits."""
+        row = self._db.execute(f"{_JUDGED} AND c.id = ?", (candidate,)).fetchone()
+        return None if row is None else self._judged(row)
 
     def counts(self) -> tuple[int, int]:
         """Candidates, and how many of them are judged."""

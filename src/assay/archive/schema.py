@@ -63,6 +63,7 @@ STEPS = (
         problem TEXT NOT NULL REFERENCES problems(name),
         proposer TEXT NOT NULL,
         operator TEXT NOT NULL,
+        needs TEXT NOT NULL,
         parents TEXT NOT NULL,
         idea INTEGER REFERENCES ideas(id),
         asked_at TEXT NOT NULL,

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from assay.records.errors import CandidateFailure
 
-_DIRECTIVE = re.compile(r"^[ \t]*//+[ \t]*assay:[ \t]*(.*?)[ \t]*$", re.IGNORECASE)
+_DIRECTIVE = re.compile(r"^[ \t]*//+[ \t]*assay:(.*)$", re.IGNORECASE)
 _COMMENT = re.compile(r"^[ \t]*//+[ \t]?")
 _LAUNCH = re.compile(r"^(?P<kernel>.*?)\s*<<<(?P<config>.*?)>>>\s*(?P<args>\(.*\))\s*;?$", re.DOTALL)
 _IDENTIFIER = re.compile(r"^[A-Za-z_]\w*$")
@@ -156,7 +156,7 @@ def _directive_lines(source: str) -> list[tuple[int, str]]:
         index += 1
         if match is None:
             continue
-        text = match.group(1)
+        text = match.group(1).strip(" \t")
         while text.endswith("\\") and index < len(lines):
             text = text[:-1].rstrip() + " " + _COMMENT.sub("", lines[index]).strip()
             index += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import json
-import os
 import re
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from assay.cli.crews import open_crew
 from assay.cli.model_options import ModelWanted, model_options, take_model
 from assay.cli.options import baseline_options, judging_options, policy_fields, read_number
 from assay.cli.show_run import show_run
@@ -88,8 +88,6 @@ def evaluate(small: float | None, **options: Any) -> None:
         raise UserError(
             "where do candidates come from? give one of --candidates, --model, --replay and --from"
         )
-    if wanted.ray and (wanted.device or wanted.jobs):
-        raise UserError("--ray takes what the cluster has: leave out --device and --jobs")
     # Flawed problems are judged and scored apart.
     policy = {**policy_fields(**options), "allow_flawed": True}
     if small is not None:
@@ -106,7 +104,7 @@ def _evaluate(wanted: Wanted, policy: dict[str, Any]) -> None:
     suite = _chosen(read_suite(Path(wanted.suite)), wanted.only)
     for problem in suite.troubled:
         console.print(f"[yellow]left out:[/] {escape(problem.trouble)}", soft_wrap=True)
-    with closing(_crew(wanted, suite, policy)) as crew:
+    with closing(open_crew(suite, policy, device=wanted.device, jobs=wanted.jobs, ray=wanted.ray)) as crew:
         source = _source(wanted, suite, crew, console)
         again = "-again" if wanted.earlier else ""
         path = Path(wanted.run_file) if wanted.run_file else RUNS / f"{_plain(source.label)}{again}.sqlite"
@@ -177,17 +175,6 @@ def _settle_facts(archive: Archive, wanted: Wanted, source: Source, policy: dict
         archive.set_fact(name, value)
 
 
-def _crew(wanted: Wanted, suite: Suite, policy: dict[str, Any]) -> Crew | RayCrew:
-    if wanted.ray is not None:
-        from assay.evaluation.ray_crew import RayCrew
-
-        return RayCrew(wanted.ray, policy, suite)
-    from assay.evaluation import Crew
-
-    devices, threads = _workers(wanted, speed=policy.get("speed", True))
-    return Crew(devices, policy, threads)
-
-
 def _drive(archive: Archive, suite: Suite, source: Source, crew: Crew | RayCrew, console: Console) -> None:
     from assay.evaluation import Run
 
@@ -219,21 +206,6 @@ def _drive(archive: Archive, suite: Suite, source: Source, crew: Crew | RayCrew,
             console.print(f"stopped: {judged} of {known} are judged and kept in {archive.path}")
             console.print("the same command goes on from there")
             raise click.exceptions.Exit(130) from None
-
-
-def _workers(wanted: Wanted, *, speed: bool) -> tuple[list[str], int]:
-    """A device for each worker, and how many threads each may use on a CPU."""
-    import torch
-
-    device = wanted.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    cores = os.cpu_count() or 1
-    jobs = wanted.jobs or (cores if device == "cpu" and not speed else 1)
-    if jobs > 1 and speed:
-        raise UserError("what is timed needs its device alone: give --jobs 1, or --no-speed")
-    if device == "cpu":
-        return ["cpu"] * jobs, max(1, cores // jobs)
-    devices = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if device == "cuda" else [device]
-    return devices * jobs, 0
 
 
 def _plain(label: str) -> str:

@@ -21,6 +21,7 @@ from assay.cli.evaluate import evaluate
 from assay.cli.publish import publish, verify
 from assay.cli.redteam import redteam
 from assay.cli.report import compare, report
+from assay.cli.search import search
 from assay.cli.serve import serve_judge
 from assay.cli.suite import suite
 from assay.records import AssayError, JudgeFault
@@ -41,6 +42,7 @@ cli.add_command(publish)
 cli.add_command(redteam)
 cli.add_command(report)
 cli.add_command(compare)
+cli.add_command(search)
 cli.add_command(serve_judge)
 cli.add_command(suite)
 cli.add_command(verify)

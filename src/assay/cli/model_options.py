@@ -81,8 +81,7 @@ class ModelWanted:
     def source(self, suite: Suite, device: str, described: str, complete: Complete) -> ModelSource:
         from assay.evaluation import ModelSource
 
-        language = self.language or ("triton" if device.startswith("cuda") else "cpp")
-        prompts = Prompts.read(language, self.prompts_folder)
+        prompts = Prompts.read(self.language or language_for(device), self.prompts_folder)
         return ModelSource(
             self.settings,
             suite,
@@ -92,6 +91,11 @@ class ModelWanted:
             device=described,
             complete=complete,
         )
+
+
+def language_for(device: str) -> str:
+    """What a model writes where nobody says."""
+    return "triton" if device.startswith("cuda") else "cpp"
 
 
 def take_model(options: dict[str, Any]) -> ModelWanted | None:

@@ -1,15 +1,16 @@
 """Runs over many problems: candidates from a source, judged by workers, kept in an archive."""
 
 from assay.evaluation.crew import Crew
-from assay.evaluation.line import Task
+from assay.evaluation.line import Done, Task
 from assay.evaluation.model_source import Complete, ModelSource, describe_device
-from assay.evaluation.run import Progress, Run
+from assay.evaluation.run import Progress, Run, Workers, keep_done
 from assay.evaluation.sources import FolderSource, ReplaySource, RunSource, Source
 from assay.evaluation.suite import Suite, read_suite
 
 __all__ = [
     "Complete",
     "Crew",
+    "Done",
     "FolderSource",
     "ModelSource",
     "Progress",
@@ -19,6 +20,8 @@ __all__ = [
     "Source",
     "Suite",
     "Task",
+    "Workers",
     "describe_device",
+    "keep_done",
     "read_suite",
 ]

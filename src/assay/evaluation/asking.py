@@ -9,26 +9,25 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from assay.archive import Planned
 from assay.records import AssayError, JudgeFault
 
-Proposal = Future[Planned | None]
+_Answer = TypeVar("_Answer")
 
 
-class Asking:
+class Asking(Generic[_Answer]):
     """So many threads, and what they are to ask."""
 
     def __init__(self, threads: int) -> None:
-        self._waiting: queue.SimpleQueue[tuple[Proposal, Callable[..., Planned | None], tuple[Any, ...]]]
+        self._waiting: queue.SimpleQueue[tuple[Future[_Answer], Callable[..., _Answer], tuple[Any, ...]]]
         self._waiting = queue.SimpleQueue()
-        self._asked: list[Proposal] = []
+        self._asked: list[Future[_Answer]] = []
         for _ in range(threads):
             threading.Thread(target=self._ask_on, daemon=True).start()
 
-    def ask(self, propose: Callable[..., Planned | None], *arguments: Any) -> Proposal:
-        future: Proposal = Future()
+    def ask(self, propose: Callable[..., _Answer], *arguments: Any) -> Future[_Answer]:
+        future: Future[_Answer] = Future()
         self._asked = [one for one in self._asked if not one.done()] + [future]
         self._waiting.put((future, propose, arguments))
         return future

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from assay.archive import UNREADABLE, Archive, Judged, Planned
-from assay.evaluation.asking import Asking, Proposal
+from assay.evaluation.asking import Asking
 from assay.evaluation.line import Done, Task
 from assay.evaluation.sources import Source
 from assay.evaluation.suite import Suite
@@ -60,7 +60,7 @@ class Run:
         self._source = source
         self._workers = workers
         self._chains: dict[tuple[str, int], _Chain] = {}
-        self._asked: dict[Proposal, _Chain] = {}
+        self._asked: dict[Future[Planned | None], _Chain] = {}
         self._at_work: dict[int, _Chain] = {}
 
     def drive(self, on_progress: Callable[[Progress], None], on_waiting: Callable[[int], None]) -> None:
@@ -70,7 +70,7 @@ class Run:
         """
         start = time.monotonic()
         self._begin()
-        asking = Asking(PROPOSERS)
+        asking: Asking[Planned | None] = Asking(PROPOSERS)
         busy = {(chain.problem, chain.sample) for chain in self._at_work.values()}
         try:
             for place, chain in self._chains.items():
@@ -82,7 +82,7 @@ class Run:
                 if done is None:
                     continue
                 chain = self._at_work.pop(done.task.candidate.id)
-                judged = self._keep(done)
+                judged = keep_done(self._archive, done)
                 chain.history.append(judged)
                 known, finished = self._archive.counts()
                 on_progress(Progress(finished, known, judged, time.monotonic() - start))
@@ -107,7 +107,7 @@ class Run:
             if chain is not None:
                 self._submit(chain, planned)
 
-    def _ask(self, asking: Asking, chain: _Chain) -> None:
+    def _ask(self, asking: Asking[Planned | None], chain: _Chain) -> None:
         future = asking.ask(self._source.propose, chain.problem, chain.sample, tuple(chain.history))
         self._asked[future] = chain
 
@@ -132,13 +132,14 @@ class Run:
             if planned is not None:
                 self._archive.add(planned)
 
-    def _keep(self, done: Done) -> Judged:
-        number, seconds = done.task.candidate.id, float(done.reply.get("seconds", 0.0))
-        if "verdict" in done.reply:
-            verdict = decode_verdict(done.reply["verdict"])
-            self._archive.keep_verdict(number, verdict, done.worker, seconds)
-        elif UNREADABLE in done.reply:
-            self._archive.keep_unreadable(number, done.reply[UNREADABLE], done.worker, seconds)
-        else:
-            self._archive.keep_failure(number, done.reply["failure"], done.worker, seconds)
-        return self._archive.judged_one(number)
+
+def keep_done(archive: Archive, done: Done) -> Judged:
+    """Write down what a worker told."""
+    number, seconds = done.task.candidate.id, float(done.reply.get("seconds", 0.0))
+    if "verdict" in done.reply:
+        archive.keep_verdict(number, decode_verdict(done.reply["verdict"]), done.worker, seconds)
+    elif UNREADABLE in done.reply:
+        archive.keep_unreadable(number, done.reply[UNREADABLE], done.worker, seconds)
+    else:
+        archive.keep_failure(number, done.reply["failure"], done.worker, seconds)
+    return archive.judged_one(number)

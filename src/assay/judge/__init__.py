@@ -6,7 +6,7 @@ from assay.judge.devices import resolve_device
 from assay.judge.environment import read_environment
 from assay.judge.judge import Judge, default_cache, evaluate
 from assay.judge.policy import Policy
-from assay.judge.prepare import prepare
+from assay.judge.prepare import prepare, scored_case
 
 __all__ = [
     "Builder",
@@ -19,4 +19,5 @@ __all__ = [
     "prepare",
     "read_environment",
     "resolve_device",
+    "scored_case",
 ]

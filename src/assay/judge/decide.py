@@ -16,6 +16,7 @@ from assay.records import (
     Environment,
     Finding,
     JudgeFault,
+    KernelResources,
     Layer,
     Passed,
     ProblemRecord,
@@ -49,6 +50,7 @@ class Evidence:
     census: Census | None = None
     speed: Speed | None = None
     speed_absent: str = ""
+    resources: tuple[KernelResources, ...] = ()
 
 
 def decide(evidence: Evidence) -> Verdict:
@@ -103,4 +105,5 @@ def _common(evidence: Evidence) -> dict[str, Any]:
         "speed_measurable": evidence.speed_measurable,
         "census": evidence.census,
         "output_tail": evidence.output_tail,
+        "resources": evidence.resources,
     }

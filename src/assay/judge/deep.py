@@ -122,7 +122,7 @@ def _contents(
     chosen: list[InspectedCase] = []
     left_bytes = MOST_TASK_BYTES
     for case in sorted(fitting, key=_size_bytes)[:MOST_CASES]:
-        inspected = _inspected(case, precision, device, with_state=not subject.by_seed)
+        inspected = inspected_case(case, precision, device, with_state=not subject.by_seed)
         tensors = [*inspected.init, *inspected.state.values(), *inspected.stored]
         left_bytes -= sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if left_bytes >= 0:
@@ -135,9 +135,10 @@ def _size_bytes(case: PreparedCase) -> int:
     return known.input_bytes + capacity_bytes(known.shapes, known.dtypes)
 
 
-def _inspected(
+def inspected_case(
     case: PreparedCase, precision: Precision, device: torch.device, *, with_state: bool
 ) -> InspectedCase:
+    """One case with fresh contents, as a program of its own can be given it."""
     instance, seed = case.instance, secrets.randbits(31)
     init: list[torch.Tensor] = []
     tensors: list[torch.Tensor] = []

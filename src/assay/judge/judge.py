@@ -20,6 +20,7 @@ import torch
 from assay.build import BuildCache, ShippedBuild, find_toolchain, keep_build
 from assay.candidates import Candidate
 from assay.judge.calibration import self_test
+from assay.judge.counting import CounterTool, run_under
 from assay.judge.decide import decide
 from assay.judge.deep import require_deep
 from assay.judge.devices import cuda_arch, resolve_device
@@ -42,6 +43,7 @@ from assay.records import (
 )
 from assay.sandbox import Limits
 from assay.worker import Pool
+from assay.worker.inspection import Inspection
 
 COMPILERS = ("torch._dynamo", "torch._inductor", "torch._inductor.compile_fx", "torch.export")
 KEPT_SPEEDWAYS = 8
@@ -150,6 +152,15 @@ class Judge:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_json(found, indent=1))
         return found
+
+    def count_under(
+        self, problem: Problem, candidate: Candidate, tool: CounterTool
+    ) -> tuple[str, Inspection] | None:
+        """Run a candidate that has passed under a tool that counts: the case it was given, what came of it.
+
+        None where every case is too large to be given to a program of its own.
+        """
+        return run_under(self._shop, self.prepare(problem), problem, candidate, tool)
 
     def build_ahead(self, problem: Problem, candidate: Candidate) -> None:
         """Compile a candidate that will be judged later; may be called from another thread."""

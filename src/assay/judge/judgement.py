@@ -18,6 +18,7 @@ from assay.judge.environment import read_environment
 from assay.judge.facts import weigh_facts
 from assay.judge.pace import MIDDLE_BYTES
 from assay.judge.prepare import Prepared, PreparedCase, unseen
+from assay.judge.resources import ask_resources, build_log, describe
 from assay.judge.speedway import Speedway
 from assay.judge.workshop import Workshop, timed
 from assay.problems import Problem
@@ -28,6 +29,7 @@ from assay.records import (
     Census,
     Finding,
     JudgeFault,
+    KernelResources,
     Layer,
     Speed,
     UserError,
@@ -35,6 +37,7 @@ from assay.records import (
 )
 from assay.sandbox import missing
 from assay.worker import Child
+from assay.worker.resources import Told
 
 ENOUGH_WRONG_CASES = 3
 LARGE_CALLS = 2
@@ -71,6 +74,8 @@ class Judgement:
         self._caches = b""
         self._first_call_ms: float | None = None
         self._census: Census | None = None
+        self._told = Told()
+        self._built: bytes | None = None
         self._speed: Speed | None = None
 
     def collect(self, speedway: Speedway | None) -> Evidence:
@@ -79,7 +84,7 @@ class Judgement:
         try:
             self._limit_s = self._policy.build_timeout_s
             with timed(self._seconds, "build"):
-                built = self._shop.built(self._candidate)
+                self._built = built = self._shop.built(self._candidate)
             self._shop.pool.warm(self._spares)
             self._in_child(built)
             if self._policy.deep and self._is_clean():
@@ -108,6 +113,7 @@ class Judgement:
             census=self._census,
             speed=self._speed,
             speed_absent=self._speed_absent(speedway),
+            resources=self._describe(),
         )
 
     @property
@@ -188,6 +194,9 @@ class Judgement:
             self._caches = child.ask("caches", timeout_s=self._limit_s).payload
             with timed(self._seconds, "census"):
                 self._count(child, runner)
+            if self._census is not None:
+                with timed(self._seconds, "resources"):
+                    self._told = ask_resources(child, self._candidate)
         except torch.OutOfMemoryError as error:
             raise self._starved(child) from error
         finally:
@@ -205,6 +214,13 @@ class Judgement:
             self._findings += runner.move_streams(small)
         self._census = take_census(child, runner, self._prepared.cases[0], small, self._candidate)
         self._findings += findings_of(self._census, self._prepared.record.rules)
+
+    def _describe(self) -> tuple[KernelResources, ...]:
+        """What it takes, as far as it came."""
+        if self._built is None:
+            return ()
+        log = build_log(self._shop, self._candidate)
+        return describe(self._candidate, self._built, log, self._told, self._shop.device)
 
     def _telling(self) -> list[PreparedCase]:
         """The cases it passed that tell a right answer from a wrong one."""

@@ -100,22 +100,33 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
     return Prepared(record, precision, tuple(cases), tuple(notes))
 
 
+def scored_case(problem: Problem, policy: Policy, device: torch.device) -> Case:
+    """The size a problem is scored at: its nominal one, or a smaller one that fits or was asked for."""
+    nominal = problem.nominal()
+    room, asked = _room(policy, device), bool(policy.most_input_bytes)
+    if not asked and input_bytes(problem, nominal) <= room:
+        return nominal
+    smaller = reduced_nominal(problem, room, with_weights=asked)
+    if smaller is None:
+        raise UserError(f"{problem.name} has no size whose inputs take {room} bytes or less on {device}")
+    return smaller
+
+
+def _room(policy: Policy, device: torch.device) -> int:
+    room = _device_bytes(device) // 16
+    return min(room, policy.most_input_bytes) if policy.most_input_bytes else room
+
+
 def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[list[Case], list[Finding]]:
     declared = list(problem.declared_cases())
     notes: list[Finding] = []
-    room = _device_bytes(device) // 16
-    if policy.most_input_bytes:
-        room = min(room, policy.most_input_bytes)
-    asked = bool(policy.most_input_bytes)
-    if asked or input_bytes(problem, declared[0]) > room:
-        smaller = reduced_nominal(problem, room, with_weights=asked)
-        if smaller is None:
-            raise UserError(f"{problem.name} has no size whose inputs take {room} bytes or less on {device}")
-        if smaller != declared[0]:
-            larger = "is larger than was asked for" if asked else f"does not fit on {device}"
-            text = f"the nominal size {larger}: judged at {dict(smaller.sizes)} instead"
-            notes.append(Finding("reduced_size", text, False, smaller.name))
-        declared[0] = smaller
+    room = _room(policy, device)
+    scored = scored_case(problem, policy, device)
+    if scored != declared[0]:
+        larger = "is larger than was asked for" if policy.most_input_bytes else f"does not fit on {device}"
+        text = f"the nominal size {larger}: judged at {dict(scored.sizes)} instead"
+        notes.append(Finding("reduced_size", text, False, scored.name))
+    declared[0] = scored
     derived = list(problem.derived_cases(secrets.randbits(62))) if policy.derive_hidden else []
     derived = [c for c in derived if input_bytes(problem, c) <= min(room, BEYOND_BYTES)]
     derived += _at_full_size(declared[0], derived, input_bytes(problem, declared[0]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+# Possessive throughout: an answer may be a megabyte of anything, and must not be read again and again.
+_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^\n`]*+$", re.MULTILINE)
 _ENTRY = re.compile(
-    r"^(?:class\s+ModelNew|def\s+(?:forward|custom_kernel)|custom_kernel\s*=)\b|^\s*//\s*assay:|PYBIND11_MODULE",
+    r"^(?:class\s+ModelNew|def\s+(?:forward|custom_kernel)|custom_kernel\s*=)\b|^[^\S\n]*+//\s*assay:|PYBIND11_MODULE",
     re.MULTILINE,
 )
 _SUFFIXES = {
@@ -16,7 +17,7 @@ _SUFFIXES = {
     ".cpp": ("cpp", "c++", "cc", "cxx"),
 }
 _CUDA = re.compile(r"__global__|cuda_runtime|<<<")
-_PYTHON = re.compile(r"^\s*(?:import|from|def|class)\s", re.MULTILINE)
+_PYTHON = re.compile(r"^[^\S\n]*+(?:import|from|def|class)\s", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

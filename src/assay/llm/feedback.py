@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from assay.records import BuildFailed, Crashed, Passed, Speed, TimedOut, Verdict
 
 MOST_CHARACTERS = 4000
 _MISMATCHES = 4
+_KERNELS = 4
 _TROUBLED = ("wrong", "rejected", "crashed", "timed_out", "refused")
 
 
-def feedback(status: str, verdict: Verdict | None, record: Mapping[str, object]) -> str:
-    """Never empty: the status at least, then findings, the diagnosis, cases with mismatches, times."""
+def feedback(
+    status: str, verdict: Verdict | None, record: Mapping[str, object], advice: Sequence[str] = ()
+) -> str:
+    """Never empty: the status at least, then findings, the diagnosis, cases with mismatches, times, and of
+    what is right the resources of its kernels.
+
+    Args:
+        advice: lines about a right candidate that the verdict alone does not hold: `profile.advice_lines`.
+    """
     lines = [f"Verdict: {status}."]
     if verdict is None:
         lines.append(str(record.get("message", "")))
     else:
         lines += [*_findings(verdict), *_end(verdict), *_cases(verdict), *_speed(verdict)]
+        lines += [*_resources(verdict), *advice] if isinstance(verdict, Passed) else []
     text = "\n".join(line for line in lines if line)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n(cut)"
 
@@ -44,8 +53,8 @@ def _cases(verdict: Verdict) -> Iterator[str]:
             continue
         shape = ", ".join(f"{name}={value}" for name, value in case.sizes.items())
         about = ", ".join(part for part in (shape, case.dtype, case.layout, case.distribution) if part)
-        counted = f" {case.wrong_elements} of {case.elements} elements." if case.wrong_elements else ""
-        yield f"Case {case.name} ({about}): {case.outcome}.{counted} {case.message}".rstrip()
+        counted = f"{case.wrong_elements} of {case.elements} elements" if case.wrong_elements else ""
+        yield f"Case {case.name} ({about}): {case.outcome}. {case.message or counted}".rstrip()
         for miss in case.mismatches[:_MISMATCHES]:
             yield (
                 f"  output {miss.output} at {list(miss.index)}: expected {miss.expected:.6g}, "
@@ -60,6 +69,11 @@ def _speed(verdict: Verdict) -> Iterator[str]:
         yield f"Right on every case. Not timed: {verdict.speed_absent}" if verdict.speed_absent else ""
         return
     yield from _times(verdict.speed)
+
+
+def _resources(verdict: Verdict) -> Iterator[str]:
+    for kernel in verdict.resources[:_KERNELS]:
+        yield f"Kernel {kernel.name}: {kernel.in_words()}."
 
 
 def _times(speed: Speed) -> Iterator[str]:

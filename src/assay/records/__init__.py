@@ -5,6 +5,7 @@ from assay.records.codec import digest, from_plain, to_json, to_plain
 from assay.records.environment import Environment
 from assay.records.errors import AssayError, CandidateFailure, FlawedProblem, JudgeFault, UserError
 from assay.records.layers import Layer
+from assay.records.profile import Advice, Counters, Figure, KernelCounters, KernelResources, Profile, Step
 from assay.records.redteam import RedteamMatrix, RedteamRow
 from assay.records.rules import Census, Rules, Share
 from assay.records.speed import (
@@ -45,6 +46,7 @@ __all__ = [
     "SLOWER",
     "VERDICTS",
     "About",
+    "Advice",
     "AssayError",
     "BuildFailed",
     "CandidateFailure",
@@ -53,17 +55,22 @@ __all__ = [
     "Census",
     "ClockCheck",
     "Conditions",
+    "Counters",
     "Crashed",
     "Environment",
+    "Figure",
     "Finding",
     "FlawedProblem",
     "Interval",
     "JudgeFault",
+    "KernelCounters",
+    "KernelResources",
     "Ladder",
     "Layer",
     "Mismatch",
     "Passed",
     "ProblemRecord",
+    "Profile",
     "RedteamMatrix",
     "RedteamRow",
     "Rejected",
@@ -73,6 +80,7 @@ __all__ = [
     "SelfTest",
     "Share",
     "Speed",
+    "Step",
     "TimedOut",
     "Times",
     "UserError",

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from assay.records.about import About
 from assay.records.environment import Environment
 from assay.records.layers import Layer
+from assay.records.profile import KernelResources
 from assay.records.rules import Census, Rules
 from assay.records.speed import Speed
 
@@ -115,6 +116,8 @@ class Verdict:
     """What one call ran; None where the run ended before that."""
     output_tail: str = ""
     """The end of what the candidate printed. Never parsed."""
+    resources: tuple[KernelResources, ...] = ()
+    """What its compiled code takes, as far as it is known. Partly its own word; no verdict depends on it."""
     schema: int = field(default=SCHEMA)
 
 

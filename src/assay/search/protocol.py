@@ -29,6 +29,10 @@ class Operator:
     name: str
     needs: str
 
+    @property
+    def key(self) -> str:
+        return f"{self.proposer}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -81,6 +85,8 @@ class Reply:
     """There is nothing more of this kind, from these parents."""
     learned: Mapping[str, str] = field(default_factory=dict)
     """Texts to be kept by name, handed back in every later view."""
+    seconds: float | None = None
+    """How long it took, where that is not what the driver sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class Idea:
     new: NewIdea
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Member:
     """A candidate of the search with all that is known of it."""
 
@@ -131,7 +137,7 @@ class Member:
         return 1e-6 if self.is_right else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class View:
     """A search as it stands. Nobody changes it; the driver makes a new one."""
 
@@ -149,6 +155,8 @@ class View:
     """Numbers of requests that have no answer yet."""
     costs: Mapping[int, float | None] = field(default_factory=dict)
     """What each answered request cost, in dollars."""
+    waits: Mapping[int, float] = field(default_factory=dict)
+    """How many seconds each answer took."""
     learned: Mapping[str, str] = field(default_factory=dict)
     pinned: frozenset[int] = frozenset()
     banned: frozenset[int] = frozenset()

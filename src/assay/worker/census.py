@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from assay.correctness.modes import DispatchMode
-from assay.worker.device_activity import ActivityRecorder
+from assay.worker.device_activity import ActivityRecorder, KernelLaunch
 
 MOST_NAMES = 200
 LONGEST_NAME = 120
@@ -44,10 +44,12 @@ def count_operators(call: Callable[[], Any]) -> dict[str, Any]:
     return {"operators": _rows(operators.seen), "total_us": total_us}
 
 
-def count_kernels(call: Callable[[], Any]) -> list[list[Any]]:
-    """What the device did for one call, by whomever it was launched."""
+def count_kernels(call: Callable[[], Any], launches: list[KernelLaunch] | None = None) -> list[list[Any]]:
+    """What the device did for one call, by whomever it was launched; how is added to `launches`."""
     with ActivityRecorder() as recorder:
         call()
+    if launches is not None:
+        launches += recorder.launches
     seen: dict[str, list[float]] = {}
     for name, spent_us in recorder.activities:
         spent = seen.setdefault(name, [0, 0.0])

@@ -29,7 +29,7 @@ from assay.records.codec import from_plain, to_plain
 from assay.records.errors import CandidateFailure, UserError
 from assay.records.layers import Layer
 from assay.sandbox import Plan, furnish, restrict, seal
-from assay.worker import caches, inspection, protocol, tripwires
+from assay.worker import caches, inspection, protocol, resources, tripwires
 from assay.worker.arena import Arena, attach_arena
 from assay.worker.census import count_kernels, count_operators
 from assay.worker.delivery import copy_out, shared_with
@@ -149,6 +149,7 @@ class Session:
         """The same, if it timed the last call."""
         self._graphed: dict[str, GraphedCall] = {}
         self._muted: Launches | None = None
+        self._spent = resources.Spent()
         self.source = ""
 
     def do_arena(self, message: protocol.Message) -> dict[str, Any]:
@@ -271,9 +272,15 @@ class Session:
         with torch.no_grad():
             counted = count_operators(lambda: entry(inputs))
             if self._device.type == "cuda":
-                counted["kernels"] = count_kernels(lambda: entry(inputs))
+                counted["kernels"] = count_kernels(lambda: entry(inputs), self._spent.launches)
+            elif counted["total_us"] < resources.SHORT_US:
+                self._spent.measure(lambda: entry(inputs))
         self._settle()
         return {"ok": True, **counted}
+
+    def do_resources(self, message: protocol.Message) -> dict[str, Any]:
+        """What its compiled code takes. Asked last: nothing depends on it."""
+        return {"ok": True, **resources.tell(self._spent, self._folder / "work", message.head["library"])}
 
     def do_mute(self, _message: protocol.Message) -> dict[str, Any]:
         self._muted = mute(self._need_entry())

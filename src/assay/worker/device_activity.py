@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,8 @@ BUFFER_BYTES = 1 << 20
 MEMCPY, MEMSET, KERNEL = 1, 2, 10
 START_OFFSET, NAME_OFFSET = 16, 104
 """In a record: when it started and ended (nanoseconds, side by side); a kernel's name."""
+REGISTERS_OFFSET, SIZES_OFFSET = 6, 52
+"""In a kernel's record: registers of a thread; grid, block, shared memory (static, dynamic), local memory."""
 _KINDS = (MEMCPY, MEMSET, KERNEL)
 _ALIGNMENT = 8
 _FLUSH_FORCED = 1
@@ -35,12 +38,29 @@ _COMPLETED = ctypes.CFUNCTYPE(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """How one kernel was launched, by the driver's account."""
+
+    name: str
+    time_us: float
+    registers: int
+    threads: int
+    """Per block."""
+    blocks: int
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    local_bytes: int
+    """Per thread."""
+
+
 class ActivityRecorder:
     """While entered, what the device does is recorded; `activities` is complete afterwards."""
 
     def __init__(self) -> None:
         self.activities: list[tuple[str, float]] = []
         """Name and microseconds."""
+        self.launches: list[KernelLaunch] = []
         major = (torch.version.cuda or "").partition(".")[0]
         self._cupti = ctypes.CDLL(f"libcupti.so.{major}")
         self._buffers: list[Any] = []
@@ -86,6 +106,8 @@ class ActivityRecorder:
             if status or not record.value:
                 raise RuntimeError(f"cuptiActivityGetNextRecord failed with {status}")
             self.activities.append(read_record(record.value))
+            if ctypes.c_uint32.from_address(record.value).value == KERNEL:
+                self.launches.append(read_launch(record.value))
 
 
 def read_record(address: int) -> tuple[str, float]:
@@ -97,6 +119,15 @@ def read_record(address: int) -> tuple[str, float]:
     else:
         name = "Memcpy" if kind == MEMCPY else "Memset"
     return name, (end_ns - start_ns) / 1e3
+
+
+def read_launch(address: int) -> KernelLaunch:
+    """What is recorded there of a kernel."""
+    name, time_us = read_record(address)
+    registers = ctypes.c_uint16.from_address(address + REGISTERS_OFFSET).value
+    sizes = (ctypes.c_int32 * 9).from_address(address + SIZES_OFFSET)
+    blocks, threads = sizes[0] * sizes[1] * sizes[2], sizes[3] * sizes[4] * sizes[5]
+    return KernelLaunch(name, time_us, registers, threads, blocks, sizes[6], sizes[7], sizes[8])
 
 
 @functools.cache

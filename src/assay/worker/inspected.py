@@ -1,4 +1,4 @@
-"""The program that compute-sanitizer watches: loads one candidate and calls it on a few small inputs.
+"""The program that compute-sanitizer or ncu watches: loads one candidate and calls it on a few inputs.
 
 A process of its own, because the tool has to be there when CUDA starts. It is given no expected values and
 compares nothing: what counts is what the tool says about the kernels. Exit 0: all calls were made. Exit 3:
@@ -9,6 +9,7 @@ Not covered: who starts it and under what limits (inspection.py).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -48,12 +49,25 @@ class InspectedCase:
     """The bytes of each input with the gaps of its layout and not one more: what reads on reads too far."""
 
 
-def pack_task(device: str, load: Mapping[str, Any], built: bytes, cases: Sequence[InspectedCase]) -> bytes:
-    """What `main` reads: the length of the first part, plain values and tensors, then what was built."""
+def pack_task(
+    device: str,
+    load: Mapping[str, Any],
+    built: bytes,
+    cases: Sequence[InspectedCase],
+    *,
+    marked: bool = False,
+) -> bytes:
+    """What `main` reads: the length of the first part, plain values and tensors, then what was built.
+
+    Args:
+        marked: the last call of each case is marked, for a profiler that looks at nothing else.
+    """
     names = ("construction", "inputs", "places")
     plain = [{name: getattr(case, name) for name in names} for case in cases]
     contents = {
-        "plain": json.dumps({"device": device, "load": load, "cases": plain}, allow_nan=False),
+        "plain": json.dumps(
+            {"device": device, "load": load, "cases": plain, "marked": marked}, allow_nan=False
+        ),
         "tensors": [
             {"init": list(case.init), "state": dict(case.state), "stored": list(case.stored)}
             for case in cases
@@ -99,12 +113,14 @@ def _run(path: Path) -> None:
     candidate = from_plain(Candidate, task["load"]["candidate"], "candidate")
     entry, _ = load_candidate(candidate, task["load"], data[end:], path.parent / "work")
     for case, tensors in zip(task["cases"], contents["tensors"], strict=True):
-        _call(entry, case, tensors, device)
+        _call(entry, case, tensors, device, marked=task["marked"])
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
-def _call(entry: Entry, case: dict[str, Any], tensors: dict[str, Any], device: torch.device) -> None:
+def _call(
+    entry: Entry, case: dict[str, Any], tensors: dict[str, Any], device: torch.device, *, marked: bool
+) -> None:
     how = case["construction"]
     init = [tensor.to(device) for tensor in tensors["init"]]
     args, kwargs = unflatten(how["args"], init), unflatten(how["kwargs"], init)
@@ -117,7 +133,10 @@ def _call(entry: Entry, case: dict[str, Any], tensors: dict[str, Any], device: t
     views = [Placement.from_plain(p).view(data) for p, data in zip(case["places"], stored, strict=True)]
     inputs = unflatten(case["inputs"], views)
     with torch.no_grad():
-        for _ in range(CALLS):
-            entry(inputs)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
+        for call in range(CALLS):
+            mark = marked and device.type == "cuda" and call == CALLS - 1
+            # The first call compiles, and may try many kernels out.
+            with torch.cuda.profiler.profile() if mark else contextlib.nullcontext():
+                entry(inputs)
+                if device.type == "cuda":
+                    torch.cuda.synchronize()

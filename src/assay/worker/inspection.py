@@ -1,11 +1,11 @@
-"""One tool of compute-sanitizer over one candidate: started in the confined child, told to the judge.
+"""One tool over one candidate, of compute-sanitizer or ncu: started in the confined child, told to the judge.
 
 The child itself never opens the GPU. It starts the tool, which starts the program (inspected.py); candidate
 code runs there alone, under the child's user, namespaces, Landlock and limits, but without the filter of
 system calls: CUDA does not start under it. What the program writes into its folder, the log included, is the
 candidate's word: it can only add to what is held against it.
 
-Not covered: what the log means (judge/sanitizer_log.py).
+Not covered: what the log means (build/sanitizer_log.py, profile/counters.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from assay.worker import protocol
 from assay.worker.messages import forged, printable
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+NCU = "ncu"
 LOG_BYTES = 1 << 20
 OUTPUT_BYTES = 4096
 CONNECT_S = 120
@@ -31,6 +32,7 @@ CONNECT_S = 120
 PADDING_BYTES = 8192
 """Between two allocations, so that what runs over the end of one does not land in the next."""
 _PRINTED_ERRORS = 50
+_COUNTED_LAUNCHES = 32
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from assay.worker.inspected import main; main(sys.argv[2])"
 )
@@ -59,13 +61,13 @@ def run(head: dict[str, Any], payload: bytes, scratch: Path) -> tuple[dict[str, 
     task.write_bytes(payload)
     root = str(Path(assay.__file__).resolve().parent.parent)
     program = [sys.executable, "-I", "-B", "-c", _START, root, str(task)]
-    tool = tool_command(head["sanitizer"], head["tool"], str(log)) if head["sanitizer"] else []
+    tool = _tool(head, str(log))
     status: int | None
     with output.open("wb") as stream:
         process = subprocess.Popen(
             [*tool, *program],
             cwd=folder,
-            env=_environment(),
+            env=_environment(head["tool"]),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -79,6 +81,21 @@ def run(head: dict[str, Any], payload: bytes, scratch: Path) -> tuple[dict[str, 
             status = None
     said = _ends_of(output, 0, OUTPUT_BYTES).decode(errors="replace")
     return {"ok": True, "status": status, "output": said}, _ends_of(log, LOG_BYTES // 2, LOG_BYTES // 2)
+
+
+def _tool(head: dict[str, Any], log: str) -> list[str]:
+    if head["tool"] == NCU:
+        return ncu_command(head["ncu"], head["metrics"], log)
+    return tool_command(head["sanitizer"], head["tool"], log) if head["sanitizer"] else []
+
+
+def ncu_command(ncu: str, metrics: list[str], log: str) -> list[str]:
+    """ncu with its options; it counts between the program's own marks alone."""
+    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(metrics)]
+    # Clocks as they are when candidates are timed; caches are emptied before each pass, as they are there.
+    command += ["--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off"]
+    command += ["--target-processes", "application-only", "--launch-count", str(_COUNTED_LAUNCHES)]
+    return [*command, "--log-file", log]
 
 
 def tool_command(sanitizer: str, tool: str, log: str) -> list[str]:
@@ -101,7 +118,9 @@ def decode_inspection(reply: protocol.Message) -> Inspection:
     return Inspection(status, printable(log), printable(output[-OUTPUT_BYTES:]))
 
 
-def _environment() -> dict[str, str]:
+def _environment(tool: str) -> dict[str, str]:
+    if tool == NCU:
+        return {**os.environ, "LC_ALL": "C"}  # numbers are written with points, not commas
     return {
         **os.environ,
         # Torch carves tensors out of larger blocks: a tensor's neighbour would hide an overrun.

@@ -1,12 +1,14 @@
 """What a model is told: files that a person may edit or replace, one by one.
 
 `first.md` asks for a first attempt, `next.md` for a better one, `system.md` says who is asked; `rules_*.md`
-and `example_*` are put into them. In all of them `$name` is replaced; `$$` writes a dollar sign.
+and `example_*` are put into them. In all of them `$name` is replaced; `$$` writes a dollar sign. Other
+packages bring templates of their own and use our rules and examples.
 """
 
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -23,22 +25,44 @@ LATER = ("attempts", "candidate", "feedback")
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The files of one language, read once."""
+    """The files of one language or several, read once."""
 
     language: str
+    """What is asked for where nothing else is said."""
     files: dict[str, str]
 
     @staticmethod
     def read(language: str, folder: Path | None = None) -> Prompts:
         """Those of `folder` before our own."""
-        suffix = LANGUAGES[language]
-        names = ("system.md", "first.md", "next.md", f"rules_{language}.md", f"example_{language}{suffix}")
+        templates = {"first.md": FIRST, "next.md": (*FIRST, *LATER)}
+        return Prompts.read_package(__name__, templates, [language], folder)
+
+    @staticmethod
+    def read_package(
+        package: str,
+        templates: Mapping[str, tuple[str, ...]],
+        languages: Sequence[str],
+        folder: Path | None = None,
+    ) -> Prompts:
+        """Templates and system.md of a package, with the names that each may use; the first language is
+        the one that is asked for."""
+        own = ("system.md", *templates)
+        shared = tuple(
+            name
+            for language in languages
+            for name in (f"rules_{language}.md", f"example_{language}{LANGUAGES[language]}")
+        )
         if folder is not None:
-            _check(folder, names)
-        prompts = Prompts(language, {name: _text(name, folder) for name in names})
+            _check(folder, (*own, *shared))
+        files = {
+            **{name: _text(name, package, folder) for name in own},
+            **{name: _text(name, __name__, folder) for name in shared},
+        }
+        prompts = Prompts(languages[0], files)
         # A mistake in what is only said later is told now, before anything is paid for.
-        prompts.first(dict.fromkeys(FIRST, ""))
-        prompts.next(dict.fromkeys((*FIRST, *LATER), ""))
+        for name, known in templates.items():
+            for language in languages:
+                prompts.spoken(name, dict.fromkeys(known, ""), language)
         return prompts
 
     @property
@@ -46,16 +70,17 @@ class Prompts:
         return digest(*(part for entry in sorted(self.files.items()) for part in entry))
 
     def first(self, values: dict[str, str]) -> Spoken:
-        return self._spoken("first.md", values)
+        return self.spoken("first.md", values)
 
     def next(self, values: dict[str, str]) -> Spoken:
-        return self._spoken("next.md", values)
+        return self.spoken("next.md", values)
 
-    def _spoken(self, name: str, values: dict[str, str]) -> Spoken:
-        suffix = LANGUAGES[self.language]
-        example = self.files[f"example_{self.language}{suffix}"]
-        rules = self._filled(f"rules_{self.language}.md", values)
-        known = {**values, "rules": rules, "example": example.strip(), "language": self.language}
+    def spoken(self, name: str, values: dict[str, str], language: str = "") -> Spoken:
+        """A template filled in, with the rules and the example of this language."""
+        language = language or self.language
+        example = self.files[f"example_{language}{LANGUAGES[language]}"]
+        rules = self._filled(f"rules_{language}.md", values)
+        known = {**values, "rules": rules, "example": example.strip(), "language": language}
         return Spoken(self._filled("system.md", known), self._filled(name, known))
 
     def _filled(self, name: str, values: dict[str, str]) -> str:
@@ -74,10 +99,10 @@ def _check(folder: Path, names: tuple[str, ...]) -> None:
         raise UserError(f"{folder}: holds none of {', '.join(names)}")
 
 
-def _text(name: str, folder: Path | None) -> str:
+def _text(name: str, package: str, folder: Path | None) -> str:
     if folder is not None and (folder / name).is_file():
         try:
             return (folder / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{folder / name} cannot be read ({error})") from error
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")

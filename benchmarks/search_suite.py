@@ -1,0 +1,176 @@
+"""`compiler` alone over many problems: what it finds, against the best baseline, and what it costs.
+
+    python benchmarks/search_suite.py suite/level1 --only '*softmax*' --evaluations 60 --out FOLDER
+
+One judge serves all searches; every winner is judged again by a second one, started when all searches have
+ended. Writes a table (JSON) and, for each problem, the file of the search and the source of the winner. Begun
+again with the same folder it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import queue
+import threading
+import time
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.archive import SearchArchive
+from assay.cli.crews import open_crew
+from assay.evaluation import Suite, read_suite
+from assay.judge import Policy, read_environment, resolve_device, scored_case
+from assay.problems import Problem
+from assay.records import to_plain
+from assay.search import STRATEGIES, CompilerProposer, Ending, Finish, Limits, Pace, Search, Status
+
+
+class Bench:
+    """Searches of one folder, one after the other."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._out = Path(options.out)
+        self._policy: dict[str, Any] = {}
+        if options.rungs:
+            self._policy["rungs"] = tuple(options.rungs.split(","))
+        if options.small:
+            self._policy["most_input_bytes"] = int(options.small * (1 << 20))
+        suite = read_suite(Path(options.suite))
+        wanted = [name for name in suite.problems if any(fnmatch.fnmatch(name, g) for g in options.only)]
+        self._suite = Suite({name: suite.problems[name] for name in wanted}, suite.listed)
+        self._device = str(resolve_device(options.device))
+        self._finishes: dict[str, tuple[Finish, tuple[str, ...], dict[str, Any]]] = {}
+        self._archives: list[SearchArchive] = []
+
+    def run(self) -> None:
+        self._out.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        with closing(self._crew()) as crew:
+            for problem in self._suite.problems.values():
+                if time.monotonic() - start > self._options.time:
+                    print("no time left for", problem.name)
+                    break
+                self._search(problem, crew)
+        rows = self._confirm_all()
+        table = {
+            "environment": to_plain(read_environment(torch.device(self._device))),
+            "policy": self._policy,
+            "evaluations": self._options.evaluations,
+            "rows": rows,
+        }
+        (self._out / "table.json").write_text(json.dumps(table, indent=1, default=str))
+        for archive in self._archives:
+            archive.close()
+
+    def _crew(self) -> Any:
+        return open_crew(self._suite, self._policy, device=self._device, jobs=None, ray=None)
+
+    def _search(self, problem: Problem, crew: Any) -> None:
+        archive = SearchArchive(self._out / f"{problem.name}.sqlite", create=True)
+        self._archives.append(archive)
+        archive.set_fact("label", f"search of {problem.name}")
+        archive.add_problem(next(one for one in self._suite.listed if one.name == problem.name))
+        case = scored_case(problem, Policy(**self._policy), torch.device(self._device))
+        compiler = CompilerProposer(case, self._device, 0)
+        began = time.monotonic()
+
+        def watch(status: Status) -> None:
+            if status.event:
+                print(f"{time.monotonic() - began:7.1f} {problem.name} {status.event}", flush=True)
+
+        search = Search(
+            archive,
+            problem,
+            self._device,
+            [compiler],
+            STRATEGIES["evolution"](0),
+            crew,
+            limits=Limits(
+                wall_s=self._options.each,
+                evaluations=self._options.evaluations,
+                stalled_after=self._options.stalled,
+                percent_of_limit=97,
+            ),
+            pace=Pace(open=3, waiting=2),
+            watch=watch,
+            commands=queue.Queue(),
+            ended=threading.Event(),
+        )
+        reason = search.drive(lambda count: None)
+        wall = time.monotonic() - began
+        view = search.view()
+        busy = sum(member.seconds for member in view.judged)
+        facts = {
+            "reason": reason,
+            "wall_s": wall,
+            "judging_s": busy,
+            "overhead": 1 - busy / wall,
+            "judged": len(view.judged),
+            "right": sum(m.is_right for m in view.judged),
+            "duplicates": sum(m.duplicate_of is not None for m in view.members),
+        }
+        finish = Finish(archive, problem, self._device, compiler.rebuild, print)
+        left_out = finish.shorten(crew) if self._options.shorten else ()
+        self._finishes[problem.name] = (finish, left_out, facts)
+
+    def _confirm_all(self) -> list[dict[str, Any]]:
+        rows = []
+        with closing(self._crew()) as crew:
+            for name, (finish, left_out, facts) in self._finishes.items():
+                ending = finish.confirm(lambda: nullcontext(crew), left_out)
+                rows.append({"problem": name, **facts, **self._row(name, finish, ending)})
+                print(json.dumps(rows[-1], default=str), flush=True)
+        return rows
+
+    def _row(self, name: str, finish: Finish, ending: Ending) -> dict[str, Any]:
+        best = finish.view().best
+        row: dict[str, Any] = {"refused": ending.refused, "best_in_search": None}
+        if best is not None and best.ratio is not None:
+            row["best_in_search"] = to_plain(best.ratio)
+        if ending.winner is None or ending.verdict is None or ending.verdict.speed is None:
+            return {**row, "faster": False, "ratio": 1.0}
+        speed = ending.verdict.speed
+        (self._out / f"{name}.py").write_text(ending.winner.draft.source)
+        line = finish.view().ancestry(ending.winner)
+        return {
+            **row,
+            "faster": True,
+            "ratio": speed.ratio.middle,
+            "interval": [speed.ratio.low, speed.ratio.high],
+            "opponent": speed.opponent,
+            "device_us": speed.times.device_us,
+            "percent": None if speed.roofline is None else speed.roofline.percent,
+            "rungs": {r.name: r.times.device_us if r.times else r.absent for r in speed.rungs},
+            "actions": ending.winner.draft.actions,
+            "lineage": [f"#{m.id} {m.draft.name}: {m.draft.note}" for m in line],
+            "split": dict(ending.split),
+            "left_out": ending.left_out,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--evaluations", type=int, default=60)
+    parser.add_argument("--stalled", type=int, default=20)
+    parser.add_argument("--each", type=float, default=600.0, help="seconds for one search")
+    parser.add_argument("--time", type=float, default=86400.0, help="seconds after which no search begins")
+    parser.add_argument("--device")
+    parser.add_argument("--rungs")
+    parser.add_argument("--small", type=float)
+    parser.add_argument("--shorten", action="store_true")
+    parser.add_argument("--out", required=True)
+    options = parser.parse_args()
+    options.only = options.only or ["*"]
+    Bench(options).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""The C++ that kernels call: number types, maxima that keep NaN, moments, shifts; only what is used is printed.
+
+All of it is inline, without branches where a loop over it should be vectorised, and needs no header of torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from assay.lift.cpp_math import MATH
+
+_BITS = """\
+template <class To, class From> inline To bits_as(From value) { return __builtin_bit_cast(To, value); }"""
+
+_BFLOAT16 = """\
+struct bfloat16 {
+    uint16_t bits;
+    bfloat16() = default;
+    explicit bfloat16(float value) {
+        const uint32_t wide = bits_as<uint32_t>(value);
+        const uint32_t rounded = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
+        bits = value != value ? 0x7fc0 : uint16_t(rounded);
+    }
+    operator float() const { return bits_as<float>(uint32_t(bits) << 16); }
+};"""
+
+_HALF = """\
+#if defined(__ARM_FP16_FORMAT_IEEE)
+typedef __fp16 half;
+#else
+typedef _Float16 half;
+#endif"""
+
+_FLOAT8_E4M3FN = """\
+struct float8_e4m3fn {  // one sign, four exponent, three mantissa bits; no infinity
+    uint8_t bits;
+    float8_e4m3fn() = default;
+    explicit float8_e4m3fn(float value) {
+        const uint32_t wide = bits_as<uint32_t>(value);
+        const uint32_t size = wide & 0x7fffffff;
+        // Below 2^-6 the adder rounds: 2^14 leaves room for exactly the bits that are kept.
+        const uint32_t small = bits_as<uint32_t>(bits_as<float>(size) + 16384.0f) - 0x46800000;
+        const uint32_t normal = (size - 0x3c000000 + 0x7ffff + ((size >> 20) & 1)) >> 20;
+        const uint32_t finite = size < 0x3c800000 ? small : normal;
+        bits = uint8_t((size >= 0x43f00000 ? 0x7f : finite) | ((wide >> 24) & 0x80));
+    }
+    operator float() const {
+        const float size = bits_as<float>(uint32_t(bits & 0x7f) << 20) * 0x1p120f;
+        const float finite = (bits & 0x7f) == 0x7f ? __builtin_nanf("") : size;
+        return bits & 0x80 ? -finite : finite;
+    }
+};"""
+
+_FLOAT8_E5M2 = """\
+struct float8_e5m2 {  // one sign, five exponent, two mantissa bits
+    uint8_t bits;
+    float8_e5m2() = default;
+    explicit float8_e5m2(float value) {
+        const uint32_t wide = bits_as<uint32_t>(value);
+        const uint32_t size = wide & 0x7fffffff;
+        const uint32_t small = bits_as<uint32_t>(bits_as<float>(size) + 128.0f) - 0x43000000;
+        const uint32_t normal = (size - 0x38000000 + 0xfffff + ((size >> 21) & 1)) >> 21;
+        const uint32_t finite = size < 0x38800000 ? small : normal;
+        const uint32_t special = size > 0x7f800000 ? 0x7f : 0x7c;
+        bits = uint8_t((size >= 0x47800000 ? special : finite) | ((wide >> 24) & 0x80));
+    }
+    operator float() const {
+        const uint32_t size = uint32_t(bits & 0x7f) << 21;
+        const float finite = bits_as<float>(size) * 0x1p112f;
+        const float value = (bits & 0x7c) == 0x7c ? bits_as<float>(size | 0x7f800000) : finite;
+        return bits & 0x80 ? -value : value;
+    }
+};"""
+
+_LARGER = """\
+template <class T> inline T larger(T a, T b) { return (a > b) | (a != a) ? a : b; }  // NaN wins"""
+
+_SMALLER = """\
+template <class T> inline T smaller(T a, T b) { return (a < b) | (a != a) ? a : b; }  // NaN wins"""
+
+_FLOOR_DIV = """\
+template <class T> inline T floor_div(T a, T b) {
+    const T q = a / b;
+    return q - T((a % b != 0) & ((a < 0) != (b < 0)));
+}"""
+
+_FLOOR_DIVIDE = """\
+template <class A, class B> inline auto floor_divide(A a, B b) {
+    using T = decltype(a + b);
+    using Narrow = std::common_type_t<A, B>;
+    return b == 0 ? Narrow(0) : Narrow(floor_div(T(a), T(b)));
+}"""
+
+_REMAINDER = """\
+template <class A, class B> inline auto remainder_of(A a, B b) {
+    using T = std::common_type_t<A, B>;
+    if constexpr (std::is_floating_point_v<T>) {
+        return std::fmod(T(a), T(b));
+    } else {
+        return (b == 0) | (T(b) == T(-1)) ? T(0) : T(T(a) % T(b));
+    }
+}"""
+
+_SHIFTS = """\
+template <class A, class B> inline A shift_right(A a, B b) {
+    constexpr int most = int(sizeof(A)) * 8 - int(std::is_signed_v<A>);
+    return A(a >> ((b < 0) | (b >= most) ? most : int(b)));
+}
+template <class A, class B> inline A shift_left(A a, B b) {
+    constexpr int most = int(sizeof(A)) * 8;
+    return (b < 0) | (b >= most) ? A(0) : A(std::make_unsigned_t<A>(a) << int(b));
+}"""
+
+_MOMENTS = """\
+struct Moments {  // mean and sum of squared distances from it, of `count` numbers
+    float mean = 0, m2 = 0;
+    float count = 0;
+    void merge(float other_mean, float other_m2, float other_count) {
+        const float total = count + other_count;
+        const float share = total == 0 ? 0 : other_count / total;
+        const float apart = other_mean - mean;
+        mean = mean + apart * share;
+        m2 = m2 + other_m2 + apart * apart * count * share;
+        count = total;
+    }
+    void merge(const Moments& other) { merge(other.mean, other.m2, other.count); }
+    void add(float value) { merge(value, 0, 1); }
+};"""
+
+_PLACED = """\
+template <class T> struct Placed { int64_t index; T value; };  // a value and where it was found
+template <class T> inline bool is_before(bool ahead, T a, T b, int64_t i, int64_t j) {
+    if (a != a || b != b) return a != a && (b == b || i < j);  // the first NaN wins
+    return ahead || (a == b && i < j);
+}
+template <class T> inline Placed<T> argmax_of(Placed<T> best, T value, int64_t index) {
+    return is_before(value > best.value, value, best.value, index, best.index) ? Placed<T>{index, value} : best;
+}
+template <class T> inline Placed<T> argmin_of(Placed<T> best, T value, int64_t index) {
+    return is_before(value < best.value, value, best.value, index, best.index) ? Placed<T>{index, value} : best;
+}
+template <class T> inline Placed<T> argmax_of(Placed<T> best, Placed<T> other) {
+    return argmax_of(best, other.value, other.index);
+}
+template <class T> inline Placed<T> argmin_of(Placed<T> best, Placed<T> other) {
+    return argmin_of(best, other.value, other.index);
+}"""
+
+_ATOMIC_ADD = """\
+template <class T> inline void atomic_add(T* place, T value) {
+#pragma omp atomic
+    *place += value;
+}"""
+
+_SIGN = """\
+template <class T> inline bool is_negative(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+        return std::signbit(value);
+    } else {
+        return value < 0;
+    }
+}"""
+
+_HUGE_PAGES = """\
+inline void use_huge_pages(void* start, int64_t bytes) {  // fewer page faults while a fresh tensor is filled
+    const uintptr_t huge = uintptr_t(1) << 21;
+    const uintptr_t first = (uintptr_t(start) + huge - 1) & ~(huge - 1);
+    const uintptr_t last = (uintptr_t(start) + bytes) & ~(huge - 1);
+    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}"""
+
+SUPPORT: Mapping[str, str] = {
+    "bits_as": _BITS,
+    "bfloat16": _BFLOAT16,
+    "half": _HALF,
+    "float8_e4m3fn": _FLOAT8_E4M3FN,
+    "float8_e5m2": _FLOAT8_E5M2,
+    "larger": _LARGER,
+    "smaller": _SMALLER,
+    "floor_div": _FLOOR_DIV,
+    "floor_divide": _FLOOR_DIVIDE,
+    "remainder_of": _REMAINDER,
+    "shift_right": _SHIFTS,
+    "Moments": _MOMENTS,
+    "Placed": _PLACED,
+    "atomic_add": _ATOMIC_ADD,
+    "is_negative": _SIGN,
+    "use_huge_pages": _HUGE_PAGES,
+    **MATH,
+}
+"""C++ by the first name it defines; in an order in which each stands behind what it needs."""
+
+_ALSO = {"shift_left": "shift_right", "argmax_of": "Placed", "argmin_of": "Placed"}
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+def support_for(texts: Iterable[str]) -> str:
+    """The definitions that these kernels need, and those that the definitions need."""
+    pending = [word for text in texts for word in _WORD.findall(text)]
+    wanted: set[str] = set()
+    while pending:
+        word = pending.pop()
+        word = _ALSO.get(word, word)
+        if word in SUPPORT and word not in wanted:
+            wanted.add(word)
+            pending += _WORD.findall(SUPPORT[word])
+    return "\n\n".join(text for name, text in SUPPORT.items() if name in wanted)
+
+
+def defined_names() -> frozenset[str]:
+    return frozenset((*SUPPORT, *_ALSO))

@@ -1,0 +1,279 @@
+"""Reads inductor's file: what call() does, as lines of plain torch and calls of kernels.
+
+Allocations, views, library calls, renamings and symbols are the same in every language; the kernels are read by
+the module of their language. What is not known by name is refused, so that nothing is left out by mistake.
+
+Not covered: memory pools, collectives, several devices, and sizes that only the data tell.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+
+from assay.lift import cpp_kernels
+from assay.lift.capture import INPUT, Capture
+from assay.lift.guards import guards_of, is_contiguous
+from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
+
+_DROPPED = ("assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device")
+_LIBRARY = ("mm", "addmm", "bmm", "baddbmm", "convolution")
+_KNOWN_NAMES = frozenset({"torch", "math", "max", "min", "inf", "nan", "True", "False", "self"})
+
+
+def read(capture: Capture) -> Lifted:
+    """The captured file as data.
+
+    Raises:
+        CannotLift: it holds something that has no standalone form here.
+    """
+    module = ast.parse(capture.wrapper)
+    found = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef) and node.name == "call"]
+    if len(found) != 1:
+        raise CannotLift("a file of inductor without a single call()")
+    kernels = cpp_kernels.read_kernels(capture.wrapper)
+    reader = _Reader(capture, kernels)
+    reader.read_block(found[0].body)
+    return reader.lifted()
+
+
+class _Reader:
+    """Goes through call() once, line by line."""
+
+    def __init__(self, capture: Capture, kernels: Mapping[str, Kernel]) -> None:
+        self._capture = capture
+        self._kernels = kernels
+        self._names: dict[str, str] = {}
+        """What inductor's names are called here; renamed buffers have the name they were made under."""
+        self._sizes: dict[str, str] = {}
+        """`x_size` and `x_stride`: the expression that makes them."""
+        self._symbols: dict[str, str] = {}
+        self._made: set[str] = set()
+        self._fresh: set[str] = set()
+        self._steps: list[Line | Launch] = []
+        self._returns: str | None = None
+
+    def lifted(self) -> Lifted:
+        capture = self._capture
+        if self._returns is None:
+            raise CannotLift("a call() that returns nothing")
+        state = {self._names[a.name]: a.target for a in capture.arguments if a.kind != INPUT}
+        used = {step.kernel for step in self._steps if isinstance(step, Launch)}
+        lines = [Line(f"{name} = {value}") for name, value in self._symbols.items()]
+        lifted = Lifted(
+            language="cpp",
+            variant=capture.variant,
+            inputs=capture.inputs,
+            state=state,
+            guards=guards_of(capture, self._names, self._symbols),
+            kernels=tuple(kernel for kernel in self._kernels.values() if kernel.name in used),
+            steps=(*lines, *self._steps),
+            returns=self._returns,
+        )
+        _check_names(lifted)
+        return without_unused_lines(lifted)
+
+    def read_block(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            match statement:
+                case ast.Assign(targets=[target], value=value):
+                    self._assign(target, value)
+                case ast.Expr(value=ast.Call() as call):
+                    self._call(call)
+                case ast.Expr(value=ast.Constant()) | ast.Delete() | ast.Pass():
+                    pass
+                case ast.Return(value=ast.Tuple(elts=values)):
+                    self._return(values)
+                case ast.With(items=[ast.withitem(context_expr=ast.Call(func=guard))], body=inside):
+                    if ast.unparse(guard) != "torch.cuda._DeviceGuard":
+                        raise _unknown(statement)
+                    self.read_block(inside)
+                case _:
+                    raise _unknown(statement)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        match target, value:
+            case ast.Tuple(elts=names), ast.Name(id="args"):
+                self._name_arguments([ast.unparse(name) for name in names])
+            case ast.Name(id=name), ast.Name(id=other):
+                self._names[name] = self._names.get(other, other)
+                if other in self._symbols:
+                    self._symbols[name] = self._symbols[other]
+            case ast.Name(id=name), ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=asked), args=[]):
+                if asked not in ("size", "stride"):
+                    raise _unknown(value)
+                self._sizes[name] = f"{self._names[owner]}.{asked}"
+            case ast.Name(id=name), ast.Subscript(value=ast.Name(id=sizes), slice=axis) if sizes in self._sizes:
+                self._symbols[name] = f"{self._sizes[sizes]}({ast.unparse(axis)})"
+                self._made.add(name)
+            case ast.Name(id=name), ast.Call(func=ast.Name(id="get_raw_stream")):
+                self._names[name] = name
+            case ast.Name(id=name), _:
+                self._make(name, value)
+            case _:
+                raise _unknown(target)
+
+    def _name_arguments(self, names: list[str]) -> None:
+        arguments = self._capture.arguments
+        if names != [argument.name for argument in arguments]:
+            raise CannotLift("a call() whose arguments are not those of the module")
+        taken = set(self._capture.inputs)
+        for argument in arguments:
+            name = argument.target if argument.kind == INPUT else argument.name
+            while argument.kind != INPUT and name in taken:
+                name += "_"
+            taken.add(name)
+            self._names[argument.name] = name
+            self._made.add(name)
+
+    def _make(self, name: str, value: ast.expr) -> None:
+        """A buffer: allocated, a view of another, or what a library function gives."""
+        fresh = isinstance(value, ast.Call) and ast.unparse(value.func).startswith("empty_strided_")
+        text = self._text(value)
+        self._steps.append(Line(f"{name} = {text}"))
+        self._names[name] = name
+        self._made.add(name)
+        if fresh:
+            self._fresh.add(name)
+
+    def _call(self, call: ast.Call) -> None:
+        name = ast.unparse(call.func)
+        if name in _DROPPED:
+            return
+        kernel = self._kernels.get(name.removesuffix(".run"))
+        if kernel is None:
+            self._steps.append(Line(self._text(call)))
+            return
+        plain = self._rewritten(call)
+        if not isinstance(plain, ast.Call):
+            raise _unknown(call)
+        self._steps.append(cpp_kernels.read_launch(kernel, plain))
+
+    def _return(self, values: list[ast.expr]) -> None:
+        texts = [self._text(value) for value in values]
+        if self._capture.output == "tensor":
+            if len(texts) != 1:
+                raise CannotLift(f"a call() that returns {len(texts)} values for one tensor")
+            self._returns = texts[0]
+        elif self._capture.output == "list":
+            self._returns = f"[{', '.join(texts)}]"
+        else:
+            self._returns = f"({', '.join(texts)}{',' * (len(texts) == 1)})"
+
+    def _text(self, value: ast.expr) -> str:
+        return ast.unparse(self._rewritten(value))
+
+    def _rewritten(self, value: ast.expr) -> ast.expr:
+        device = f"{self._names[self._capture.arguments[0].name]}.device"
+        return _Plain(self._names, self._fresh, device).visit(value)
+
+
+class _Plain(ast.NodeTransformer):
+    """Inductor's expressions as plain torch."""
+
+    def __init__(self, names: Mapping[str, str], fresh: set[str], device: str) -> None:
+        self._names = names
+        self._fresh = fresh
+        self._device = device
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        function = ast.unparse(node.func)
+        arguments = [self.visit(argument) for argument in node.args]
+        keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
+        if function in ("empty_strided_cpu", "empty_strided_cuda"):
+            return self._allocation(arguments)
+        if function == "reinterpret_tensor":
+            return self._view(arguments)
+        if function.startswith("extern_kernels."):
+            library = function.removeprefix("extern_kernels.")
+            if library not in _LIBRARY:
+                raise CannotLift(f"the library function {library}")
+            return ast.Call(_expression(f"torch.{library}"), arguments, keywords)
+        if function.startswith("aten."):
+            return ast.Call(_expression(f"torch.ops.{function}"), arguments, keywords)
+        known = function.startswith("torch.ops.") and not function.startswith("torch.ops.inductor")
+        if known or function in ("max", "min", "torch.device") or function in self._names:
+            return ast.Call(node.func, arguments, keywords)
+        if function.startswith(("cpp_", "triton_")):
+            return ast.Call(node.func, arguments, keywords)
+        raise CannotLift(f"the function {function}")
+
+    def _allocation(self, arguments: list[ast.expr]) -> ast.expr:
+        sizes, strides, dtype = (ast.unparse(argument) for argument in arguments)
+        if is_contiguous(_items(arguments[0]), _items(arguments[1])):
+            return _expression(f"torch.empty({sizes}, dtype={dtype}, device={self._device})")
+        return _expression(f"torch.empty_strided({sizes}, {strides}, dtype={dtype}, device={self._device})")
+
+    def _view(self, arguments: list[ast.expr]) -> ast.expr:
+        """torch.as_strided counts from the start of the storage, inductor from where the tensor begins."""
+        base, sizes, strides, offset = (ast.unparse(argument) for argument in arguments)
+        if offset == "0":
+            return _expression(f"torch.as_strided({base}, {sizes}, {strides})")
+        start = offset if base in self._fresh else f"{base}.storage_offset() + {offset}"
+        return _expression(f"torch.as_strided({base}, {sizes}, {strides}, {start})")
+
+
+def without_unused_lines(lifted: Lifted) -> Lifted:
+    """Without assignments of symbols and buffers that nothing reads any more."""
+    steps = list(lifted.steps)
+    while True:
+        read = _names_in(lifted.returns)
+        for step in steps:
+            texts = step.arguments if isinstance(step, Launch) else (step.text.partition(" = ")[2] or step.text,)
+            read |= {name for text in texts for name in _names_in(text)}
+        kept = [step for step in steps if not _is_unused(step, read)]
+        if len(kept) == len(steps):
+            return replace(lifted, steps=tuple(steps))
+        steps = kept
+
+
+def _is_unused(step: Line | Launch, read: set[str]) -> bool:
+    if isinstance(step, Launch):
+        return False
+    name, made, value = step.text.partition(" = ")
+    pure = value.startswith(("torch.empty", "torch.as_strided")) or ".size(" in value or ".stride(" in value
+    return bool(made) and name.isidentifier() and pure and name not in read
+
+
+def _check_names(lifted: Lifted) -> None:
+    """Every name that is read was made before: a constant of inductor's file would be missing."""
+    known = set(_KNOWN_NAMES) | set(lifted.inputs) | set(lifted.state)
+    for step in lifted.steps:
+        if isinstance(step, Launch):
+            texts: tuple[str, ...] = step.arguments
+        else:
+            name, made, value = step.text.partition(" = ")
+            texts = (value if made and name.isidentifier() else step.text,)
+        for text in texts:
+            _require(_names_in(text), known)
+        if isinstance(step, Line) and made and name.isidentifier():
+            known.add(name)
+    _require(_names_in(lifted.returns), known)
+
+
+def _require(names: set[str], known: set[str]) -> None:
+    if missing := sorted(names - known):
+        raise CannotLift(f"inductor's constant {missing[0]}")
+
+
+def _names_in(text: str) -> set[str]:
+    tree = ast.parse(text, mode="eval")
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _items(value: ast.expr) -> list[str]:
+    if not isinstance(value, ast.Tuple):
+        raise _unknown(value)
+    return [ast.unparse(item) for item in value.elts]
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _unknown(node: ast.AST) -> CannotLift:
+    return CannotLift(f"a line that is not known: {ast.unparse(node)[:120]}")

@@ -1,0 +1,99 @@
+"""Typed actions on a lifted Triton problem: which there are, and what each gives.
+
+An action is a short text, "softmax_0:XBLOCK=4": the kernel, and what is done to it. Each one keeps what the kernel
+computes, up to the order of sums and the last bits, or is refused. Actions are independent of each other in
+their text, so that a list of them can be carried out again, or without one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from assay.lift.record import CannotLift, Kernel, Lifted
+from assay.lift.triton_buffers import Overlap, overlaps
+from assay.lift.triton_fusion import fuse_next
+from assay.lift.triton_knobs import knob_actions, set_knob
+from assay.lift.triton_launch import print_triton
+from assay.lift.triton_loops import few_programs, grid_actions, loop_actions, set_loop, swap_grid
+from assay.lift.triton_memory import mask_actions, memory_actions, set_policy, unmask
+from assay.lift.triton_rounding import fast_exp, reciprocal, rounding_actions
+from assay.lift.triton_rows import hold_rows
+
+_PLAIN: dict[str, Callable[[Kernel], Kernel]] = {
+    "swap_grid": swap_grid,
+    "fast_exp": fast_exp,
+    "reciprocal": reciprocal,
+}
+
+
+def available(lifted: Lifted) -> tuple[str, ...]:
+    """The actions that are possible now and change something, those with the largest effects first."""
+    found: list[str] = []
+    for kernel in lifted.kernels:
+        for word in _words(kernel):
+            action = f"{kernel.name}:{word}"
+            if action not in found and _changes(lifted, action):
+                found.append(action)
+    return tuple(found)
+
+
+def _words(kernel: Kernel) -> Iterator[str]:
+    yield "fuse_next"
+    yield "persistent"
+    yield from rounding_actions(kernel)
+    yield from mask_actions(kernel)
+    yield from knob_actions(kernel)
+    yield from loop_actions(kernel)
+    yield from grid_actions(kernel)
+    yield from memory_actions(kernel)
+
+
+def _changes(lifted: Lifted, action: str) -> bool:
+    try:
+        return apply(lifted, action) != lifted
+    except CannotLift:
+        return False
+
+
+def apply(lifted: Lifted, action: str) -> Lifted:
+    """The problem after one action.
+
+    Raises:
+        CannotLift: there is no such kernel or action, or it would change what is computed.
+    """
+    name, colon, word = action.partition(":")
+    kernel = next((kernel for kernel in lifted.kernels if kernel.name == name), None)
+    if kernel is None or not colon:
+        raise CannotLift(f"no kernel is meant by {action}")
+    if word == "fuse_next":
+        changed = fuse_next(lifted, kernel)
+    else:
+        after = _changed(kernel, word, overlaps(lifted, name))
+        kernels = tuple(after if each is kernel else each for each in lifted.kernels)
+        changed = replace(lifted, kernels=kernels)
+    print_triton(changed)
+    return changed
+
+
+def _changed(kernel: Kernel, word: str, overlap: Overlap) -> Kernel:
+    what, _, value = word.partition("=")
+    if word in _PLAIN:
+        return _PLAIN[word](kernel)
+    if word == "persistent":
+        return hold_rows(kernel, overlap)
+    if what == "unmask":
+        return unmask(kernel, value)
+    if what == "programs":
+        return few_programs(kernel, _number(word, value))
+    if what.startswith(("pipeline[", "unroll[", "flatten[")):
+        return set_loop(kernel, what, value, overlap)
+    if what.endswith("]"):
+        return set_policy(kernel, what, value)
+    return set_knob(kernel, what, _number(word, value))
+
+
+def _number(word: str, value: str) -> int:
+    if not value.isdigit():
+        raise CannotLift(f"{word} is no action: a number belongs behind the sign")
+    return int(value)

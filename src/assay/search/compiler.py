@@ -1,0 +1,187 @@
+"""The proposer that needs nothing: inductor's own code, lifted, changed by typed actions, its knobs tuned.
+
+A candidate is the list of its actions: "variant:NAME" says which of inductor's choices it starts from, the
+others change the source. The list alone gives the same file again, here or for another shape. What inductor
+generated is kept in the archive, so that nothing is compiled twice.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+
+from assay import lift
+from assay.problems import Case, Problem
+from assay.records import from_plain, to_plain
+from assay.search.odds import Odds, learn
+from assay.search.protocol import (
+    NOTHING,
+    RIGHT_PARENT,
+    TWO_PARENTS,
+    Draft,
+    Member,
+    Operator,
+    Reply,
+    Request,
+    View,
+)
+
+NAME = "compiler"
+START = "variant:"
+CAPTURE_S = 300.0
+FEW = 15
+"""Evaluations below which neighbours are tried in a fixed order, and nothing is learned."""
+_SETTING = re.compile(r"^(?P<key>[^=]+)=(?P<value>.+)$")
+
+Capture = Callable[[Problem, Case, str, str, float], lift.Capture]
+
+
+class CompilerProposer:
+    """Structures from inductor's options, actions on their source, knobs."""
+
+    name = NAME
+    operators = (
+        Operator(NAME, "variant", NOTHING),
+        Operator(NAME, "act", RIGHT_PARENT),
+        Operator(NAME, "tune", RIGHT_PARENT),
+        Operator(NAME, "combine", TWO_PARENTS),
+    )
+
+    def __init__(self, case: Case, device: str, seed: int, capture: Capture = lift.capture) -> None:
+        """`case` is the size that is scored."""
+        self._case = case
+        self._device = device
+        self._seed = seed
+        self._capture = capture
+        self._variants = lift.variants(device.partition(":")[0])
+
+    def propose(self, request: Request, view: View) -> Reply:
+        match request.operator.name:
+            case "variant":
+                return self._variant(request, view)
+            case "act":
+                return self._step(request, view, settings=False)
+            case "tune":
+                return self._step(request, view, settings=True)
+        return self._combine(request, view)
+
+    def rebuild(self, actions: Sequence[str], view: View) -> Draft | None:
+        """The candidate that a list of actions makes; None where one of them does not apply."""
+        try:
+            return self._draft(tuple(actions), view, note="")
+        except lift.CannotLift:
+            return None
+
+    def _variant(self, request: Request, view: View) -> Reply:
+        """The next of inductor's variants: as it comes, and with what usually helps."""
+        earlier = [
+            one for one in view.asked if one.operator.key == request.operator.key and one.id < request.id
+        ]
+        index = len(earlier)
+        if index >= len(self._variants):
+            return Reply(exhausted=True)
+        name = self._variants[index].name
+        last = index + 1 == len(self._variants)
+        try:
+            captured = self._capture(view.problem, self._case, self._device, name, CAPTURE_S)
+            lifted = lift.read(captured)
+        except lift.CannotLift as error:
+            return Reply(trouble=f"{name}: {error}", exhausted=last)
+        start = (START + name,)
+        drafts = [Draft(lift.write(lifted, view.problem, start), ".py", name, start, "as inductor writes it")]
+        usual = lift.usual(lifted)
+        if usual:
+            actions = (*start, *usual)
+            text = lift.write(_carried_out(lifted, usual), view.problem, actions)
+            drafts.insert(0, Draft(text, ".py", f"{name}_usual", actions, ", ".join(usual)))
+        kept = {_capture_name(name): json.dumps(to_plain(captured))}
+        return Reply(tuple(drafts), exhausted=last, learned=kept)
+
+    def _step(self, request: Request, view: View, *, settings: bool) -> Reply:
+        """One action more than the parent has, or one knob set otherwise."""
+        parent = view.by_id[request.parents[0]]
+        if not parent.draft.actions:
+            return Reply(exhausted=True, trouble="")
+        lifted = self._lifted(parent.draft.actions, view)
+        tried = {member.draft.actions for member in view.members}
+        odds = learn(view)
+        rng = random.Random(f"{self._seed}/{request.id}")
+        for action in self._ordered(lift.available(lifted), parent, view, odds, rng, settings=settings):
+            actions = with_action(parent.draft.actions, action)
+            if actions in tried:
+                continue
+            try:
+                return Reply((self._draft(actions, view, note=action),))
+            except lift.CannotLift:
+                continue
+        return Reply(exhausted=True)
+
+    def _ordered(
+        self,
+        actions: Sequence[str],
+        parent: Member,
+        view: View,
+        odds: Odds,
+        rng: random.Random,
+        *,
+        settings: bool,
+    ) -> list[str]:
+        """With few evaluations in their own order, which is that of their usual effect; then by the odds."""
+        wanted = [one for one in actions if (_SETTING.match(one) is not None) == settings]
+        if len(view.judged) < FEW:
+            return wanted
+        return sorted(wanted, key=lambda one: (-odds.of(one), rng.random()))
+
+    def _combine(self, request: Request, view: View) -> Reply:
+        """What one parent has and the other has not, where both began with the same variant."""
+        first, second = (view.by_id[number] for number in request.parents)
+        mine, other = first.draft.actions, second.draft.actions
+        if not mine or not other or mine[0] != other[0]:
+            return Reply(exhausted=True)
+        actions = mine
+        for action in other[1:]:
+            actions = with_action(actions, action)
+        if actions in {member.draft.actions for member in view.members}:
+            return Reply(exhausted=True)
+        try:
+            note = f"#{first.id} with what #{second.id} has"
+            return Reply((self._draft(actions, view, note=note),), exhausted=True)
+        except lift.CannotLift as error:
+            return Reply(trouble=str(error), exhausted=True)
+
+    def _draft(self, actions: tuple[str, ...], view: View, note: str) -> Draft:
+        name = f"{actions[0].removeprefix(START)}_{len(actions) - 1}"
+        return Draft(
+            lift.write(self._lifted(actions, view), view.problem, actions), ".py", name, actions, note
+        )
+
+    def _lifted(self, actions: Sequence[str], view: View) -> lift.Lifted:
+        variant = actions[0].removeprefix(START)
+        text = view.learned.get(_capture_name(variant))
+        if text is None:
+            raise lift.CannotLift(f"the variant {variant} was not captured in this search")
+        captured = from_plain(lift.Capture, json.loads(text), "capture")
+        return _carried_out(lift.read(captured), actions[1:])
+
+
+def _carried_out(lifted: lift.Lifted, actions: Sequence[str]) -> lift.Lifted:
+    for action in actions:
+        lifted = lift.apply(lifted, action)
+    return lifted
+
+
+def _capture_name(variant: str) -> str:
+    return f"capture {variant}"
+
+
+def with_action(actions: tuple[str, ...], action: str) -> tuple[str, ...]:
+    """The list with one action more; a knob that was set before is set anew, in its place."""
+    setting = _SETTING.match(action)
+    if setting is not None:
+        for k, one in enumerate(actions):
+            known = _SETTING.match(one)
+            if known is not None and known["key"] == setting["key"]:
+                return (*actions[:k], action, *actions[k + 1 :])
+    return actions if action in actions else (*actions, action)

@@ -1,0 +1,279 @@
+"""The driver of a search: asks, keeps, has judged, and goes on until a budget or the strategy ends it.
+
+Only this process writes to the archive. What is asked for is written before anybody is asked, what is
+answered before it is judged, what is judged at once; begun again, it asks again what has no answer and has
+judged again what has no verdict.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+
+from assay.archive import UNREADABLE, Planned, SearchArchive
+from assay.candidates import read_candidate
+from assay.evaluation import Done, Task, Workers, keep_done
+from assay.evaluation.asking import Asking
+from assay.problems import Problem
+from assay.records import UserError
+from assay.search.budget import Limits, Spent, room, spent, stop_reason
+from assay.search.memory import Memory, answered, asked
+from assay.search.protocol import NOTHING, Draft, Member, Operator, Proposer, Reply, Request, Strategy, View
+from assay.search.snapshot import BAN, INJECT, PIN, STOP, UNBAN, UNPIN, Command
+
+PERSON = Operator("person", "inject", NOTHING)
+_ORDERS = {PIN: (PIN, True), UNPIN: (PIN, False), BAN: (BAN, True), UNBAN: (BAN, False)}
+LOOK_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far proposers may run ahead of the judge."""
+
+    open: int = 2
+    """Requests at once."""
+    waiting: int = 2
+    """Candidates that wait for a judge, beyond which nothing more is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The search at one moment, for whoever watches."""
+
+    view: View
+    spent: Spent
+    at_work: tuple[int, ...]
+    """Candidates that a judge has or will have next."""
+    busy_s: float
+    """How long judges were at work since this process began, all together."""
+    event: str = ""
+    """What has just happened; empty if only time has passed."""
+
+
+@dataclass(slots=True)
+class _Work:
+    asked: dict[Future[Reply], tuple[Request, float]] = field(default_factory=dict)
+    judging: dict[int, float] = field(default_factory=dict)
+    """When each was handed over."""
+
+
+class Search:
+    """One search, until something ends it."""
+
+    def __init__(
+        self,
+        archive: SearchArchive,
+        problem: Problem,
+        device: str,
+        proposers: Sequence[Proposer],
+        strategy: Strategy,
+        workers: Workers,
+        *,
+        limits: Limits,
+        pace: Pace,
+        watch: Callable[[Status], None],
+        commands: queue.Queue[Command],
+        ended: threading.Event,
+    ) -> None:
+        """`ended` is set when nothing more is wanted of proposers that wait for somebody."""
+        self._archive = archive
+        self._problem = problem
+        self._memory = Memory(archive, problem, device)
+        self._proposers = {proposer.name: proposer for proposer in proposers}
+        self._operators = tuple(operator for one in proposers for operator in one.operators)
+        self._strategy = strategy
+        self._workers = workers
+        self._limits = limits
+        self._pace = pace
+        self._watch = watch
+        self._commands = commands
+        self._ended = ended
+        self._work = _Work()
+        self._view = self._memory.view()
+        self._start = time.monotonic()
+        self._earlier_s = float(archive.facts().get("wall_s", 0.0))
+        self._busy_s = 0.0
+        self._stopped = ""
+
+    def drive(self, on_waiting: Callable[[int], None]) -> str:
+        """Until it ends; returns why. May be left at any point and begun again."""
+        asking: Asking[Reply] = Asking(max(self._pace.open, 1))
+        self._resume(asking)
+        try:
+            while True:
+                self._obey()
+                reason = self._stopped or stop_reason(self._limits, self._spent(), self._view)
+                if reason:
+                    return reason
+                self._ask_more(asking)
+                if not self._work.asked and not self._work.judging:
+                    return self._why_nothing_is_left()
+                self._take_replies()
+                self._take_verdict()
+        finally:
+            self._archive.set_fact("wall_s", self._wall_s())
+            self._ended.set()
+            asking.end(on_waiting)
+            self._keep_late_replies()
+
+    def view(self) -> View:
+        return self._view
+
+    def _resume(self, asking: Asking[Reply]) -> None:
+        for request in self._view.asked:
+            if request.id in self._view.open and request.operator.proposer in self._proposers:
+                self._ask(asking, request)
+        for planned in self._archive.waiting():
+            self._submit(planned)
+
+    def _why_nothing_is_left(self) -> str:
+        if room(self._limits, self._spent()) == 0:
+            return "the evaluations are spent"
+        return "nothing is left to try"
+
+    def _ask_more(self, asking: Asking[Reply]) -> None:
+        """As many requests as the pace allows and the budget leaves room for."""
+        while len(self._work.asked) < self._pace.open:
+            left = room(self._limits, self._spent())
+            # Open requests will want at least one evaluation each.
+            if len(self._work.judging) > self._pace.waiting or (
+                left is not None and left <= len(self._work.asked)
+            ):
+                return
+            number = self._archive.next_request()
+            request = self._strategy.next(number, self._view, self._operators)
+            if request is None:
+                return
+            self._archive.add_request(asked(self._problem, request))
+            self._ask(asking, request)
+            self._look()
+
+    def _ask(self, asking: Asking[Reply], request: Request) -> None:
+        proposer = self._proposers[request.operator.proposer]
+        future = asking.ask(proposer.propose, request, self._view)
+        self._work.asked[future] = (request, time.monotonic())
+
+    def _take_replies(self) -> None:
+        """Those that are there; where no judge is at work, wait a moment for one."""
+        patience_s = 0.0 if self._work.judging else LOOK_EVERY_S
+        ready, _ = wait(self._work.asked, timeout=patience_s, return_when=FIRST_COMPLETED)
+        for future in sorted(ready, key=lambda one: self._work.asked[one][0].id):
+            request, since = self._work.asked.pop(future)
+            error = future.exception()
+            if isinstance(error, UserError):  # a dead endpoint, say: what was found stays found
+                self._stopped = f"{request.operator.key}: {error}"
+                continue
+            self._keep_reply(request, future.result(), time.monotonic() - since)
+
+    def _keep_reply(self, request: Request, reply: Reply, seconds: float) -> None:
+        kept = self._archive.keep_answer(request.id, answered(self._problem, request, reply, seconds))
+        self._look()
+        if reply.trouble:
+            self._tell(f"{request.operator.key}: {reply.trouble}")
+        for idea in reply.ideas:
+            self._tell(f"{request.operator.key}: idea: {idea.title}")
+        for one in kept:
+            if one.duplicate_of is not None:
+                self._tell(f"#{one.candidate.id} {one.candidate.name}: the same as #{one.duplicate_of}")
+                continue
+            left = room(self._limits, self._spent())
+            if left is None or left > 0:
+                self._submit(one.candidate)
+
+    def _submit(self, planned: Planned) -> None:
+        self._work.judging[planned.id] = time.monotonic()
+        self._workers.submit(Task(planned, self._problem.path))
+
+    def _take_verdict(self) -> None:
+        done = self._workers.next_done() if self._work.judging else None
+        if done is None:
+            self._watch(self._status(""))
+            return
+        self._work.judging.pop(done.task.candidate.id)
+        self._busy_s += float(done.reply.get("seconds", 0.0))
+        before = self._view.best
+        keep_done(self._archive, done)
+        self._archive.set_fact("wall_s", self._wall_s())
+        self._look()
+        self._note_artefact(done)
+        self._tell(describe(self._view.by_id[done.task.candidate.id], before))
+
+    def _note_artefact(self, done: Done) -> None:
+        member = self._view.by_id[done.task.candidate.id]
+        artefact = getattr(member.verdict, "artefact", "")
+        if not artefact:
+            return
+        twin = self._archive.keep_build(member.id, artefact, "{}")
+        if twin is not None:
+            self._tell(f"#{member.id} {member.draft.name}: compiles to the same code as #{twin}")
+
+    def _obey(self) -> None:
+        while not self._commands.empty():
+            command = self._commands.get()
+            if command.kind == STOP:
+                self._stopped = "stopped by hand"
+            elif command.kind == INJECT:
+                self._inject(command.path)
+            elif command.candidate in self._view.by_id:
+                kind, holds = _ORDERS[command.kind]
+                self._archive.order(kind, command.candidate, holds=holds)
+                self._look()
+                self._tell(f"#{command.candidate}: {command.kind}")
+
+    def _inject(self, path: str) -> None:
+        """A file of a person's, judged like any other."""
+        try:
+            given = read_candidate(path)
+        except UserError as error:
+            self._tell(f"not injected: {error}")
+            return
+        draft = Draft(given.source, given.suffix, given.name, (), "given by hand")
+        request = Request(self._archive.next_request(), PERSON)
+        self._archive.add_request(asked(self._problem, request))
+        self._keep_reply(request, Reply((draft,)), 0.0)
+
+    def _keep_late_replies(self) -> None:
+        """Answers that came after the search was told to end: they may be paid for."""
+        for future, (request, since) in self._work.asked.items():
+            if not future.cancelled() and not future.exception():
+                answer = answered(self._problem, request, future.result(), time.monotonic() - since)
+                self._archive.keep_answer(request.id, answer)
+        self._look()
+
+    def _look(self) -> None:
+        self._view = self._memory.view()
+
+    def _spent(self) -> Spent:
+        return spent(
+            self._view,
+            wall_s=self._wall_s(),
+            tokens=self._archive.tokens(),
+            at_work=len(self._work.judging),
+        )
+
+    def _wall_s(self) -> float:
+        return self._earlier_s + time.monotonic() - self._start
+
+    def _tell(self, event: str) -> None:
+        self._watch(self._status(event))
+
+    def _status(self, event: str) -> Status:
+        return Status(self._view, self._spent(), tuple(self._work.judging), self._busy_s, event)
+
+
+def describe(member: Member, best_before: Member | None) -> str:
+    """A verdict in one line."""
+    start = f"#{member.id} {member.draft.name}: "
+    if member.ratio is None:
+        if member.status == UNREADABLE:
+            return f"{start}{member.status}: {member.record.get('message', '')}"
+        return start + str(member.status)
+    ratio = member.ratio
+    opponent = member.verdict.speed.opponent  # type: ignore[union-attr]
+    better = best_before is None or member.speed > best_before.speed
+    told = f"passed, {ratio.middle:.3f}x ({ratio.low:.3f}-{ratio.high:.3f}) of {opponent}"
+    return f"{start}{told}{', best so far' if better else ''}"

@@ -1,0 +1,224 @@
+"""Strategies, the driver and its archive: what is asked, kept, resumed and stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from scripted_search import PROBLEM, Believing, Scripted, drive, source
+
+from assay.archive import SearchArchive
+from assay.problems import load_problem
+from assay.records import UserError
+from assay.search import Limits, read_recording
+from assay.search.budget import since_progress
+from assay.search.memory import Memory
+from assay.search.protocol import View
+from assay.search.snapshot import BAN, INJECT, PIN, STOP, Command
+
+
+def told(view: View) -> list[tuple]:
+    return [(m.id, m.operator.key, m.parents, m.draft.source, m.status, m.duplicate_of) for m in view.members]
+
+
+@pytest.mark.parametrize("strategy", ["independent", "serial", "evolution"])
+def test_a_search_spends_its_evaluations_and_no_more(strategy: str, tmp_path: Path) -> None:
+    workers = Believing()
+    reason, view = drive(tmp_path / "s", strategy=strategy, workers=workers)
+    assert reason == "the evaluations are spent"
+    assert len(view.judged) == len(workers.judged) == 30
+    assert view.best is not None and view.best.speed == max(m.speed for m in view.judged)
+
+
+def test_independent_samples_start_from_nothing_or_an_idea(tmp_path: Path) -> None:
+    _, view = drive(tmp_path / "s", strategy="independent")
+    assert {request.operator.name for request in view.asked} == {"begin", "think", "write"}
+    assert all(not request.parents for request in view.asked)
+
+
+def test_serial_repairs_what_failed_and_improves_the_best(tmp_path: Path) -> None:
+    _, view = drive(tmp_path / "s", strategy="serial")
+    for request in view.asked[1:]:
+        earlier = [m for m in view.members if m.request < request.id]
+        if request.operator.name == "mend":
+            assert request.parents == (earlier[-1].id,) and not earlier[-1].is_right
+        if request.operator.name == "step":
+            right = [m for m in earlier if m.is_right]
+            assert view.by_id[request.parents[0]].speed == max(m.speed for m in right)
+
+
+def test_evolution_beats_independent_samples_and_uses_every_operator(tmp_path: Path) -> None:
+    _, alone = drive(tmp_path / "a", strategy="independent")
+    _, evolved = drive(tmp_path / "b", limits=Limits(evaluations=60))
+    assert evolved.best and alone.best and evolved.best.speed > alone.best.speed * 1.1
+    used = Counter(request.operator.name for request in evolved.asked)
+    assert set(used) == {operator.name for operator in Scripted.operators}
+
+
+def test_requests_follow_from_the_archive_alone(tmp_path: Path) -> None:
+    assert told(drive(tmp_path / "a")[1]) == told(drive(tmp_path / "b")[1])
+
+
+def test_killed_twenty_times_it_ends_as_if_never_killed(tmp_path: Path) -> None:
+    """SIGKILL at random points, answers and verdicts from a recording."""
+    _, expected = drive(tmp_path / "recorded")
+    rng = random.Random(11)
+    resumed, stages = tmp_path / "resumed", set()
+    for _ in range(20):
+        _killed_after(rng.randint(1, 2), rng.uniform(0, 0.004), tmp_path / "recorded", resumed)
+        stages.add(_stage(resumed))
+    assert len(stages) > 10
+    recording = read_recording(tmp_path / "recorded", expected.problem.name)
+    reason, view = drive(resumed, proposers=list(recording.proposers), workers=recording.workers)
+    assert reason == "the evaluations are spent"
+    assert told(view) == told(expected)
+    assert view.best and expected.best and view.best.id == expected.best.id
+
+
+def _killed_after(events: int, delay_s: float, recorded: Path, resumed: Path) -> None:
+    """A search in a process of its own, killed a moment after so many events."""
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        recording = read_recording(recorded, load_problem(PROBLEM).name)
+        watch = lambda status: os.write(writable, b".") if status.event else None  # noqa: E731
+        drive(resumed, proposers=list(recording.proposers), workers=recording.workers, watch=watch)
+        os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable, "rb", buffering=0) as told_by_it:
+        for _ in range(events):
+            assert told_by_it.read(1), "it ended before it could be killed"
+        time.sleep(delay_s)
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status)
+
+
+def _stage(path: Path) -> tuple[int, int]:
+    """How many requests and verdicts a file holds."""
+    if not path.exists() or not path.stat().st_size:
+        return 0, 0
+    with SearchArchive(path) as archive:
+        return len(archive.requests()), archive.counts()[1]
+
+
+def test_a_request_without_answer_is_asked_again_and_nothing_is_judged_twice(tmp_path: Path) -> None:
+    class Dies(Scripted):
+        def propose(self, request, view):
+            if request.id == 6:
+                raise UserError("the endpoint is dead")
+            return super().propose(request, view)
+
+    reason, view = drive(tmp_path / "s", proposers=[Dies()])
+    assert "dead" in reason and view.best is not None
+    script, workers = Scripted(), Believing()
+    _, view = drive(tmp_path / "s", proposers=[script], workers=workers)
+    assert script.asked[0].id == 6
+    assert len(view.judged) == 30 and len(set(workers.judged)) == len(workers.judged) < 30
+
+
+def test_the_same_program_twice_is_judged_once(tmp_path: Path) -> None:
+    class Repeats(Scripted):
+        def propose(self, request, view):
+            reply = super().propose(request, view)
+            text = source(1.1).replace("    speed", f"    # attempt {request.id}\n    speed")
+            return type(reply)(tuple(type(d)(text, ".py", d.name) for d in reply.drafts), reply.ideas)
+
+    workers = Believing()
+    limits = Limits(evaluations=5)
+    reason, view = drive(tmp_path / "s", proposers=[Repeats()], workers=workers, limits=limits)
+    assert "brought no candidate" in reason
+    assert len(workers.judged) == 1 and len(view.members) > 3
+    assert {m.duplicate_of for m in view.members[1:]} == {view.members[0].id}
+
+
+@pytest.mark.parametrize(
+    "limits, reason",
+    [
+        (Limits(usd=0.05), "the money is spent"),
+        (Limits(device_s=4), "the device's time is spent"),
+        (Limits(stalled_after=6), "6 evaluations brought nothing better"),
+        (Limits(percent_of_limit=50), "60 % of the physical limit"),
+        (Limits(wall_s=0.0001), "the time is up"),
+        (Limits(usd=0.05, evaluations=2), "the evaluations are spent|the money is spent"),
+    ],
+)
+def test_whichever_budget_is_spent_first_ends_it(limits: Limits, reason: str, tmp_path: Path) -> None:
+    ended, view = drive(tmp_path / "s", limits=limits)
+    assert ended.startswith(tuple(reason.split("|")))
+    if limits.stalled_after:
+        assert since_progress(view) == 6
+
+
+def test_an_unknown_price_cannot_be_held_to_a_limit(tmp_path: Path) -> None:
+    class Unknown(Scripted):
+        def propose(self, request, view):
+            reply = super().propose(request, view)
+            return type(reply)(reply.drafts, reply.ideas, cost_usd=None)
+
+    reason, _ = drive(tmp_path / "s", proposers=[Unknown()], limits=Limits(usd=5))
+    assert "price is unknown" in reason
+
+
+def test_money_in_flight_counts(tmp_path: Path) -> None:
+    from assay.search.budget import spent
+
+    _, view = drive(tmp_path / "s", limits=Limits(evaluations=10))
+    asked = view.asked[-1].id
+    flying = View(**{**view.__dict__, "open": frozenset({asked + 1, asked + 2})})
+    now = spent(view, wall_s=0, tokens=(0, 0), at_work=0).usd
+    later = spent(flying, wall_s=0, tokens=(0, 0), at_work=0).usd
+    assert now and later and later == pytest.approx(now + 2 * now / len(view.costs))
+
+
+def test_what_a_person_says_is_kept_and_obeyed(tmp_path: Path) -> None:
+    _, first = drive(tmp_path / "s", limits=Limits(evaluations=8))
+    assert first.best is not None
+    best, other = first.best.id, first.ranked[-1].id
+    file = tmp_path / "mine.py"
+    file.write_text(source(1.9))
+    commands = (Command(BAN, best), Command(PIN, other), Command(INJECT, path=str(file)))
+    _, view = drive(tmp_path / "s", limits=Limits(evaluations=20), commands=commands)
+    assert view.banned == {best} and view.pinned == {other}
+    mine = next(m for m in view.members if m.draft.name == "mine")
+    assert mine.speed == 1.9 and mine.operator.key == "person/inject"
+    assert any(m.parents == (mine.id,) for m in view.members)
+    reason, _ = drive(tmp_path / "s", limits=Limits(evaluations=30), commands=(Command(STOP),))
+    assert reason == "stopped by hand"
+
+
+def test_a_file_that_cannot_be_injected_is_told(tmp_path: Path) -> None:
+    events = []
+    drive(
+        tmp_path / "s",
+        limits=Limits(evaluations=2),
+        commands=(Command(INJECT, path=str(tmp_path / "nothing.py")),),
+        watch=lambda status: events.append(status.event),
+    )
+    assert any("not injected" in event and "does not exist" in event for event in events)
+
+
+def test_a_judge_that_fails_is_no_verdict_and_no_end(tmp_path: Path) -> None:
+    class Failing(Believing):
+        def next_done(self):
+            done = super().next_done()
+            if done is not None and done.task.candidate.id == 2:
+                done = type(done)(done.task, done.worker, {"failure": "it fell over", "seconds": 0.1})
+            return done
+
+    _, view = drive(tmp_path / "s", workers=Failing(), limits=Limits(evaluations=6))
+    assert view.by_id[2].status == "no_verdict" and len(view.judged) == 6
+
+
+def test_everything_is_in_the_archive(tmp_path: Path) -> None:
+    _, view = drive(tmp_path / "s")
+    with SearchArchive(tmp_path / "s") as archive:
+        again = Memory(archive, load_problem(PROBLEM), "cpu").view()
+        assert told(again) == told(view) and again.ideas == view.ideas and again.costs == view.costs
+        assert {one.operator for one in archive.requests()} >= {"begin", "step"}
+        assert all(one.answered for one in archive.requests())
