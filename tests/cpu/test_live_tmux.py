@@ -83,8 +83,9 @@ def test_a_search_that_is_ended_from_outside_leaves_a_usable_terminal(tmux: Tmux
     )
     tmux.wait_for("ideas and candidates (63)", gone="ready>")
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
-    tmux.wait_for("ready>", gone="ideas and candidates")
-    tmux.press("stty -g > after; echo compared", "Enter")
-    tmux.wait_for("\ncompared")
+    tmux.wait_for("Terminated", gone="ideas and candidates")
+    # Typed in two pieces, so that only the answer holds the word.
+    tmux.press("stty -g > after; echo com''pared", "Enter")
+    tmux.wait_for("compared")
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
     assert tmux.run("display-message", "-p", "#{cursor_flag}").strip() == "1"

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 from daemon_process import RIGHT, TINY, WRONG, descendants, environment, launch, when_ready
-from synthetic_runs import verdict, write_run
+from synthetic_runs import ENVIRONMENT, speed, verdict, write_run
 
 import assay
 from assay.agents.explanations import CODES, TABLES
 from assay.agents.judge_thread import JudgeThread
-from assay.agents.summary import profile_text, verdict_text
+from assay.agents.summary import ladder_data, ladder_text, profile_text, verdict_text
 from assay.archive import NO_VERDICT, UNREADABLE, Archive, Asked, Listed, SearchArchive
-from assay.records import VERDICTS, About, JudgeFault, UserError
+from assay.records import VERDICTS, About, JudgeFault, Ladder, UserError
 from assay.search import queue_folder
 from assay.worker.child import Session
 from assay.worker.inspection import TOOLS as SANITIZER_TOOLS
@@ -104,7 +104,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stdio(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
     """A server whose stdout is written down on its way: nothing but messages may be there, to the end."""
     folder = tmp_path_factory.mktemp("stdio")
-    server = [sys.executable, "-m", "assay.cli", "mcp", "--device", "cpu", "--rungs", "eager"]
+    server = [sys.executable, "-m", "assay.cli", "mcp", "--device", "cpu"]
     server += ["--root", str(root), "--root", str(EXAMPLE)]
     wire = folder / "wire"
     parameters = StdioServerParameters(
@@ -163,9 +163,17 @@ def test_sources_may_come_as_text_and_what_they_print_stays_off_the_wire(stdio: 
     assert broken["status"] == "build_failed" and broken["findings"][0]["code"] == "import_failed"
 
 
-def test_baselines_without_a_candidate(stdio: Connected) -> None:
-    told = stdio.data("bench", problem="tiny.py")
-    assert told["best"] == "eager" and told["baselines"][0]["us"] > 0
+def test_baselines_in_words_and_as_data() -> None:
+    timed = speed(1.25)
+    ladder = Ladder(
+        *("p", "d", {"n": 8}, timed.rungs, "compile", timed.roofline, timed.conditions, {}, ENVIRONMENT),
+        *(1.0, "now"),
+    )
+    assert "- compile: 125.00 us, the one to beat" in ladder_text(ladder)
+    assert "- aot-inductor: none (it <did> not compile)" in ladder_text(ladder)
+    told = ladder_data(ladder)
+    assert told["best"] == "compile" and told["limit"]["us"] == 60.0
+    assert told["baselines"][0] == {"name": "eager", "us": 250.0, "absent": ""}
 
 
 def test_a_profile_says_what_to_try() -> None:
@@ -248,6 +256,7 @@ def test_judged_into_a_run(stdio: Connected, root: Path) -> None:
         ("check", {"problem": "tiny.py", "candidate": "right.py", "cheat": True}, "'cheat' was unexpected"),
         ("check", {"problem": 7, "candidate": "right.py"}, "not of type 'string'"),
         ("bench", {}, "problem_source"),
+        ("bench", {"problem": "nowhere.py"}, "no such file"),
         ("archive_search", {"run": "tiny.py"}, "is no run"),
         ("archive_search", {"run": "nowhere.sqlite"}, "no such run"),
         ("archive_search", {}, "'run' is a required property"),

@@ -6,6 +6,7 @@ candidates; with --plain, as lines.
 
 from __future__ import annotations
 
+import io
 import queue
 import random
 import sys
@@ -15,6 +16,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from assay.cli.live_controls import HELP, Controls
+from assay.cli.live_picture import Scene, picture
+from assay.cli.live_text import Pen
 from assay.cli.live_view import open_view
 from assay.records import Interval
 from assay.search.snapshot import (
@@ -163,6 +167,15 @@ class Desk:
 
 def detail(candidate: int) -> str:
     return f"candidate {candidate}\nstatus: passed\n" + "\n".join(f"finding {k}" for k in range(40))
+
+
+def drawn(snapshot: Snapshot, width: int, height: int, controls: Controls | None = None) -> list[str]:
+    """The picture as it comes out of a console of this size."""
+    console = Console(record=True, width=width, height=height, file=io.StringIO())
+    scene = Scene(snapshot, snapshot.elapsed_s, controls or Controls(queue.Queue(), detail, HELP))
+    for line in picture(Pen("utf-8"), scene, width, height):
+        console.print(line, soft_wrap=True, end="\n")
+    return console.export_text().splitlines()
 
 
 def steps(desk: Desk, at_once: int | None) -> Iterator[Snapshot]:

@@ -1,41 +1,25 @@
-"""The live view of a search: what is drawn at which size, what keys do, and the terminal afterwards."""
+"""The view of a search: what is drawn at which size, and the plain lines where there is no terminal."""
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 import queue
 import re
-import select
-import termios
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TextIO
+from dataclasses import replace
 
 import pytest
-from live_demo import FLOOR_US, detail, search
+from live_demo import FLOOR_US, detail, drawn, search
 from rich.console import Console
 
 from assay.cli.live_controls import HELP, Controls
-from assay.cli.live_keys import KeyDecoder
 from assay.cli.live_picture import Scene, picture
 from assay.cli.live_text import UNICODE, Pen, amount, duration, ratio_text, time_text
 from assay.cli.live_tree import Fold, fold, ordered
-from assay.cli.live_view import LiveView, PlainView, open_view
+from assay.cli.live_view import PlainView
 from assay.records import Interval
 from assay.search.snapshot import (
-    BAN,
     CANDIDATE,
-    IDEA,
-    INJECT,
-    PIN,
-    STOP,
-    UNBAN,
-    UNPIN,
     BudgetShown,
-    Command,
     Event,
     Snapshot,
     TreeNode,
@@ -53,22 +37,11 @@ SIZES = [
     (160, 50),
     (220, 70),
 ]
-LIMIT_S = 20.0
-"""Until which something in another thread has to have happened."""
 HOSTILE = "a\x1b[2Jb\x07c\nd\u202ee\udcff"
 
 
 def some_controls() -> Controls:
     return Controls(queue.Queue(), detail, HELP)
-
-
-def drawn(snapshot: Snapshot, width: int, height: int, controls: Controls | None = None) -> list[str]:
-    """The picture as it comes out of a console of this size."""
-    console = Console(record=True, width=width, height=height, file=io.StringIO())
-    scene = Scene(snapshot, snapshot.elapsed_s, controls or some_controls())
-    for line in picture(Pen("utf-8"), scene, width, height):
-        console.print(line, soft_wrap=True, end="\n")
-    return console.export_text().splitlines()
 
 
 def drawn_tree(snapshot: Snapshot, width: int, height: int) -> list[str]:
@@ -224,251 +197,6 @@ def test_a_spent_budget_does_not_grow_out_of_its_line() -> None:
     assert any("1000 %" in line for line in lines) and any("0 s of 0 s" in line for line in lines)
 
 
-def test_keys_come_whole_however_their_bytes_are_cut() -> None:
-    sent = "jé".encode() + b"\x1b[A\x1bOB\x1b[6~\r\x7f\x1b[1;5C\x0c?"
-    wanted = ["j", "é", "up", "down", "pagedown", "enter", "backspace", "redraw", "?"]
-    assert KeyDecoder().feed(sent) == wanted
-    decoder = KeyDecoder()
-    assert [key for k in range(len(sent)) for key in decoder.feed(sent[k : k + 1])] == wanted
-
-
-def test_a_lone_escape_is_a_key_once_nothing_follows() -> None:
-    decoder = KeyDecoder()
-    assert decoder.feed(b"\x1b") == [] and decoder.is_waiting
-    assert decoder.give_up_waiting() == ["escape"] and not decoder.is_waiting
-    assert decoder.feed(b"\x1bx") == ["escape", "x"]
-
-
-@dataclass
-class Desk:
-    """Controls with what they sent."""
-
-    snapshot: Snapshot
-    commands: queue.Queue[Command] = field(default_factory=queue.Queue)
-
-    def __post_init__(self) -> None:
-        self.controls = Controls(self.commands, detail, HELP)
-
-    def press(self, *keys: str) -> list[Command]:
-        for key in keys:
-            self.controls.press(key, self.snapshot)
-        return [self.commands.get() for _ in range(self.commands.qsize())]
-
-
-def test_pinning_and_banning_say_which_candidate() -> None:
-    desk = Desk(search(10))
-    assert desk.press("p", "b") == [] and "arrow keys" in desk.controls.message(desk.snapshot)
-    best = desk.snapshot.best
-    assert best is not None
-    assert desk.press("j", "p", "b") == [Command(PIN, best.id), Command(BAN, best.id)]
-    tree = tuple(replace(node, pinned=True, banned=True) for node in desk.snapshot.tree)
-    desk.snapshot = replace(desk.snapshot, tree=tree)
-    assert desk.press("p", "b") == [Command(UNPIN, best.id), Command(UNBAN, best.id)]
-
-
-def test_ideas_are_neither_pinned_nor_banned_but_can_be_read() -> None:
-    desk = Desk(search(10))
-    assert desk.press("g") == [] and desk.controls.cursor == (IDEA, 1)
-    assert desk.press("p", "b") == [] and "only candidates" in desk.controls.message(desk.snapshot)
-    desk.press("enter")
-    assert desk.controls.page is not None and "halve the traffic" in desk.controls.page.lines[0]
-
-
-def test_the_cursor_reaches_every_row_and_stays_within() -> None:
-    desk = Desk(search(20))
-    rows = [row.node.key for row in ordered(desk.snapshot.tree)]
-    desk.press("home")
-    seen = [desk.controls.cursor]
-    for _ in range(len(rows) + 2):
-        desk.press("down")
-        seen.append(desk.controls.cursor)
-    assert list(dict.fromkeys(seen)) == rows
-    desk.press(*["pageup"] * 5)
-    assert desk.controls.cursor == rows[0]
-    desk.press("G", "k")
-    assert desk.controls.cursor == rows[-2]
-
-
-def test_a_path_is_typed_and_corrected() -> None:
-    desk = Desk(search(3))
-    assert desk.press("i", *"kernels/é.cuu", "backspace") == []
-    assert "inject which file? kernels/é.cu" in "\n".join(drawn(desk.snapshot, 80, 24, desk.controls))
-    assert desk.press("enter") == [Command(INJECT, path="kernels/é.cu")]
-    assert desk.press("i", *"psq", "escape") == [] and desk.controls.question == ""
-    assert desk.press("i", *"old", "clear", *"new", "enter") == [Command(INJECT, path="new")]
-    assert desk.press("i", "enter") == []
-
-
-def test_the_end_of_a_long_path_is_seen() -> None:
-    desk = Desk(search(3))
-    desk.press("i", *("folder/" * 30), *"last.cu")
-    for width in (40, 80, 160):
-        assert any("last.cu" in line for line in drawn(desk.snapshot, width, 24, desk.controls))
-
-
-@pytest.mark.parametrize("key", ["s", "q"])
-def test_stopping_asks_first(key: str) -> None:
-    desk = Desk(search(3))
-    assert desk.press(key, "n") == [] and "goes on" in desk.controls.message(desk.snapshot)
-    assert desk.press(key) == []
-    assert "stop after the current verdict? y/n" in "\n".join(drawn(desk.snapshot, 80, 24, desk.controls))
-    assert desk.press("y") == [Command(STOP)]
-
-
-def test_detail_and_help_are_pages_that_scroll_and_close() -> None:
-    desk = Desk(search(10))
-    desk.press("j", "enter")
-    text = "\n".join(drawn(desk.snapshot, 80, 24, desk.controls))
-    assert "status: passed" in text and "further down" in text and "ideas and candidates" not in text
-    desk.press("G")
-    assert "finding 39" in "\n".join(drawn(desk.snapshot, 80, 24, desk.controls))
-    assert desk.press("q") == [] and desk.controls.page is None
-    desk.press("?")
-    assert "stop after the current verdict" in "\n".join(drawn(desk.snapshot, 80, 24, desk.controls))
-    desk.press("escape")
-    assert desk.controls.page is None and desk.controls.question == ""
-
-
-def test_a_key_puts_a_message_away_and_a_new_one_comes_through() -> None:
-    desk = Desk(replace(search(3), message="there is no file x.cu"))
-    assert desk.controls.message(desk.snapshot) == "there is no file x.cu"
-    desk.press("j")
-    assert desk.controls.message(desk.snapshot) == ""
-    assert desk.controls.message(replace(desk.snapshot, message="another")) == "another"
-
-
-@dataclass
-class FakeTerminal:
-    """A pseudo terminal with somebody who reads what is drawn and presses keys."""
-
-    master: int
-    slave: int
-    file: TextIO
-    """What is written to it is drawn."""
-    is_over: threading.Event = field(default_factory=threading.Event)
-    screen: bytearray = field(default_factory=bytearray)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def press(self, keys: bytes) -> None:
-        os.write(self.master, keys)
-
-    def read(self) -> None:
-        while not self.is_over.is_set():
-            if select.select([self.master], [], [], 0.02)[0]:
-                with self.changed:
-                    self.screen += os.read(self.master, 65536)
-                    self.changed.notify_all()
-
-    def wait_for(self, text: bytes, start: int = 0) -> None:
-        with self.changed:
-            found = self.changed.wait_for(lambda: text in self.screen[start:], LIMIT_S)
-        assert found, f"{text!r} did not come: {bytes(self.screen[start:])!r}"
-
-
-@contextlib.contextmanager
-def fake_terminal() -> Iterator[FakeTerminal]:
-    master, slave = os.openpty()
-    with os.fdopen(slave, "w", encoding="utf-8") as file:
-        terminal = FakeTerminal(master, slave, file)
-        reader = threading.Thread(target=terminal.read)
-        reader.start()
-        try:
-            yield terminal
-        finally:
-            terminal.is_over.set()
-            reader.join()
-            os.close(master)
-
-
-@pytest.fixture
-def terminal() -> Iterator[FakeTerminal]:
-    with fake_terminal() as made:
-        yield made
-
-
-def live(
-    terminal: FakeTerminal, commands: queue.Queue[Command], about: Callable[[int], str] = detail
-) -> LiveView:
-    return LiveView(Console(file=terminal.file), commands, about, keyboard=terminal.slave)
-
-
-def test_keys_of_a_terminal_become_commands(terminal: FakeTerminal) -> None:
-    before = termios.tcgetattr(terminal.slave)
-    commands: queue.Queue[Command] = queue.Queue()
-    snapshot = search(10)
-    assert snapshot.best is not None
-    with live(terminal, commands) as view:
-        view.show(snapshot)
-        terminal.wait_for(b"softmax")
-        assert not termios.tcgetattr(terminal.slave)[3] & termios.ICANON
-        assert termios.tcgetattr(terminal.slave)[3] & termios.ISIG, "Ctrl-C stays what it is"
-        terminal.press(b"\x1b[Bpbia.cu\x7fu\rsy")
-        got = [commands.get(timeout=LIMIT_S) for _ in range(4)]
-        terminal.wait_for(b"stopping after")
-    best = snapshot.best.id
-    assert got == [Command(PIN, best), Command(BAN, best), Command(INJECT, path="a.cu"), Command(STOP)]
-    assert termios.tcgetattr(terminal.slave) == before
-    terminal.wait_for(b"\x1b[?1049l")
-    assert terminal.screen.index(b"\x1b[?1049h") < terminal.screen.index(b"\x1b[?1049l")
-    assert terminal.screen.rindex(b"\x1b[?25h") > terminal.screen.rindex(b"\x1b[?25l")
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_the_terminal_is_as_before_after_an_error(terminal: FakeTerminal, error: type[BaseException]) -> None:
-    before = termios.tcgetattr(terminal.slave)
-    with pytest.raises(error), live(terminal, queue.Queue()) as view:
-        view.show(search(3))
-        assert termios.tcgetattr(terminal.slave) != before
-        raise error
-    assert termios.tcgetattr(terminal.slave) == before
-    terminal.wait_for(b"\x1b[?1049l")
-
-
-def test_trouble_while_drawing_comes_out_and_leaves_the_terminal_as_it_was(terminal: FakeTerminal) -> None:
-    before = termios.tcgetattr(terminal.slave)
-
-    def broken(candidate: int) -> str:
-        raise RuntimeError("no detail")
-
-    with pytest.raises(RuntimeError, match="no detail"), live(terminal, queue.Queue(), broken) as view:
-        view.show(search(3))
-        terminal.wait_for(b"softmax")
-        terminal.press(b"j\r")
-        tries = threading.Event()
-        for _ in range(int(LIMIT_S / 0.05)):
-            view.show(search(3))
-            tries.wait(0.05)
-    assert termios.tcgetattr(terminal.slave) == before
-
-
-def test_what_did_not_change_is_not_drawn_again(terminal: FakeTerminal) -> None:
-    snapshot = search(30)
-    with live(terminal, queue.Queue()) as view:
-        view.show(snapshot)
-        terminal.wait_for(b"softmax_30")
-        start = len(terminal.screen)
-        terminal.press(b"s")
-        terminal.wait_for(b"y/n", start)
-        assert b"ideas and candidates" not in terminal.screen[start:]
-        terminal.press(b"n\x0c")
-        terminal.wait_for(b"ideas and candidates", start)
-
-
-def test_a_terminal_that_goes_away_does_not_end_the_search() -> None:
-    master, slave = os.openpty()
-    file = os.fdopen(slave, "w", encoding="utf-8")
-    with LiveView(Console(file=file), queue.Queue(), detail, keyboard=slave) as view:
-        view.show(search(3))
-        assert select.select([master], [], [], LIMIT_S)[0], "nothing was drawn"
-        os.close(master)
-        for candidates in range(4, 24):
-            view.show(search(candidates))
-            threading.Event().wait(0.05)
-    # What is left in its buffer has nowhere to go.
-    with contextlib.suppress(OSError):
-        file.close()
-
-
 def plain(*snapshots: Snapshot) -> list[str]:
     out = io.StringIO()
     with PlainView(Console(file=out, width=40)) as view:
@@ -501,16 +229,3 @@ def test_plain_lines_are_plain_on_a_terminal_too_and_in_any_encoding() -> None:
     view = PlainView(Console(file=out, force_terminal=True, color_system="truecolor"))
     view.show(Snapshot(events=(Event(1, 1.0, "[bold]größe[/] :smile: 1.5 漢 https://x.y"),)))
     assert raw.getvalue() == "[   1.0 s] [bold]größe[/] :smile: 1.5 ? https://x.y\n".encode("latin-1")
-
-
-def test_which_view_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(console: Console, plain: bool) -> type:
-        return type(open_view(console, plain, queue.Queue(), detail))
-
-    monkeypatch.setenv("TERM", "xterm-256color")
-    with fake_terminal() as terminal:
-        assert opened(Console(file=terminal.file), False) is LiveView
-        assert opened(Console(file=terminal.file), True) is PlainView
-        monkeypatch.setenv("TERM", "dumb")
-        assert opened(Console(file=terminal.file), False) is PlainView
-    assert opened(Console(file=io.StringIO()), False) is PlainView

@@ -19,6 +19,7 @@ from assay.records import (
     Advice,
     Census,
     Counters,
+    Interval,
     KernelCounters,
     KernelResources,
     Passed,
@@ -180,6 +181,13 @@ def test_near_the_limit_there_is_one_step_and_it_is_to_stop() -> None:
 def test_where_no_rule_speaks_the_regime_does(bound: str) -> None:
     verdict = timed(70, bound, times=Times(100.0, 80.0, 120.0, 3.0))
     assert advise(verdict).steps == (OTHERWISE[bound],)
+
+
+def test_rough_times_are_called_rough() -> None:
+    verdict = timed(70)
+    assert verdict.speed is not None and "rough" not in advise(verdict).why
+    scattered = replace(verdict.speed, ratio=Interval(1.0, 0.8, 1.3))
+    assert "times are rough" in advise(replace(verdict, speed=scattered)).why
 
 
 def test_a_smaller_case_says_nothing_about_bytes() -> None:

@@ -45,9 +45,10 @@ class House:
         from assay.daemon.bench import read_policy
         from assay.judge import Judge
 
+        opened = read_problem(problem)
         say("timing the baselines; those of a new problem are compiled first, which can take minutes")
         with Judge(self.device, read_policy(self.policy)) as judge:
-            return judge.bench(read_problem(problem))
+            return judge.bench(opened)
 
     def close(self) -> None:
         """End all judges and their children, whatever they are doing."""

@@ -48,7 +48,8 @@ Ctrl-L           draw everything again
 {waiting} waits   {duplicate} duplicate   {idea} idea   P pinned   X banned
 
 1.23x (1.21-1.25): the speed over that of the fastest baseline, with the
-range that holds it with 95 % confidence. Ctrl-C ends at once."""
+range that holds it with 95 % confidence. {cursor} marks that baseline among the
+times. Ctrl-C ends at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def ladder_block(pen: Pen, snapshot: Snapshot, width: int, height: int) -> list[
     absent = [rung for rung in snapshot.ladder if rung.time_us is None]
     kept = sorted(timed)[: max(0, height - len(own))]
     if len(kept) < len(timed) or (absent and len(own) + len(timed) >= height):
-        kept = kept[: max(0, height - len(own) - 1)]
+        kept = kept[: max(1, height - len(own) - 1)]
     lines = _bars(pen, sorted([*own, *kept], key=lambda row: row[0]), width)
     slower, room = len(timed) - len(kept), height - len(lines)
     if slower or len(absent) > room:
@@ -177,7 +177,9 @@ def budgets_block(pen: Pen, snapshot: Snapshot, width: int, height: int) -> list
         if budget.used is not None and budget.limit:
             share = budget.used / budget.limit
             gauge = pen.gauge(share, min(room, _MOST_GAUGE)) + " " if room >= _LEAST_BAR else ""
-            line.append(f" {gauge}{100 * share:3.0f} %", "yellow" if share >= _CLOSE else "")
+            percent = pen.line((f" {gauge}{100 * share:3.0f} %", "yellow" if share >= _CLOSE else ""))
+            if line.cell_len + percent.cell_len <= width:
+                line.append_text(percent)
         lines.append(pen.fit(line, width))
     return _limited(pen, lines, width, height) or [pen.fit(pen.line(("none", "dim")), width)]
 

@@ -163,9 +163,9 @@ class HeldOutput(contextlib.AbstractContextManager[None]):
 
     @property
     def last_line(self) -> str:
-        """The end of what was printed so far."""
+        """The end of what was printed so far, without its colours."""
         lines = [line for held in self._held.values() for line in held.tail.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
+        return Text.from_ansi(lines[-1]).plain if lines else ""
 
     def __enter__(self) -> None:
         for name in ("stdout", "stderr"):

@@ -186,7 +186,7 @@ class PlainView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        """Nothing to give back."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Prints what is new."""

@@ -18,6 +18,8 @@ from assay.cli.calibrate import calibrate
 from assay.cli.check import check
 from assay.cli.doctor import doctor
 from assay.cli.evaluate import evaluate
+from assay.cli.mcp import mcp
+from assay.cli.profile import profile
 from assay.cli.publish import publish, verify
 from assay.cli.redteam import redteam
 from assay.cli.report import compare, report
@@ -38,6 +40,8 @@ cli.add_command(check)
 cli.add_command(bench)
 cli.add_command(doctor)
 cli.add_command(evaluate)
+cli.add_command(mcp)
+cli.add_command(profile)
 cli.add_command(publish)
 cli.add_command(redteam)
 cli.add_command(report)

@@ -14,8 +14,6 @@ from assay.llm.feedback import feedback
 from assay.profile.advice import BOUND
 from assay.records import Census, Counters, KernelResources, Passed, Profile, Speed, Verdict
 
-WIDE = 1.1
-"""An interval whose ends are further apart than this says more about the machine than about the kernel."""
 _NAME_WIDTH = 44
 _MOST_SHARES = 6
 _MOST_COUNTED = 4
@@ -129,10 +127,7 @@ def _show_speed(console: Console, verdict: Passed) -> None:
 
 def _against(speed: Speed) -> str:
     ratio = f"{figures.digits(speed.ratio.middle, 3)}x the speed of {speed.opponent}"
-    noise = (
-        "; the machine is noisy, and all times are rough" if speed.ratio.high > WIDE * speed.ratio.low else ""
-    )
-    return f"{speed.outcome}: {ratio} (95 %: {figures.span(speed.ratio)}){noise}"
+    return f"{speed.outcome}: {ratio} (95 %: {figures.span(speed.ratio)})"
 
 
 def _clipped(name: str) -> str:

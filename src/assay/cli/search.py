@@ -14,7 +14,6 @@ import click
 from rich.console import Console
 
 from assay.cli.crews import open_crew
-from assay.cli.live_view import open_view
 from assay.cli.model_options import language_for
 from assay.cli.options import baseline_options, judging_options, policy_fields, read_number
 from assay.cli.search_options import STRATEGIES as STRATEGY_NAMES
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from assay.problems import Problem
     from assay.search import Proposer, Status, View
     from assay.search.finish import Rebuild
+    from assay.search.protocol import Draft
     from assay.search.snapshot import Command
 
 RUNS, FOUND = Path(".assay/runs"), Path(".assay/found")
@@ -162,6 +162,7 @@ class _Session:
         return open_crew(self._suite, self._policy, device=wanted.device, jobs=None, ray=wanted.ray)
 
     def _drive(self, crew: Workers, device: str, proposers: list[Proposer]) -> str:
+        from assay.cli.live_view import open_view
         from assay.search import STRATEGIES, Pace, Search
         from assay.search.showing import Showing
 
@@ -188,6 +189,7 @@ class _Session:
                 watch=watch,
                 commands=commands,
                 ended=self._ended,
+                brought=self._brought,
             )
             return search.drive(self._tell_waiting)
 
@@ -220,6 +222,12 @@ class _Session:
             ModelProposer(settings, prompts, device=described, complete=crew.complete, name=name)
             for settings, name in zip(wanted.models, proposer_names(wanted.models), strict=True)
         ]
+
+    def _brought(self) -> list[Draft]:
+        """What somebody put into the queue's folder without being asked."""
+        from assay.search.queue_folder import injected
+
+        return [] if self._wanted.queue_folder is None else injected(self._wanted.queue_folder)
 
     def _case(self, device: str) -> Any:
         import torch

@@ -9,6 +9,7 @@ import torch
 from assay.archive import Judged, Planned, Transcript
 from assay.evaluation.suite import Suite
 from assay.llm import Answer, Prompts, Settings, Spoken, extract, feedback
+from assay.profile import advice_lines
 from assay.records import Passed, UserError, digest
 
 Complete = Callable[[Settings, Spoken], Answer]
@@ -85,12 +86,13 @@ class ModelSource:
         if not history:
             return self._prompts.first(values)
         last = history[-1]
+        verdict = last.verdict()
         return self._prompts.next(
             {
                 **values,
                 "attempts": "\n".join(_line(one) for one in history),
                 "candidate": last.candidate.source.strip(),
-                "feedback": feedback(last.status, last.verdict(), last.record),
+                "feedback": feedback(last.status, verdict, last.record, advice_lines(verdict)),
             }
         )
 

@@ -114,18 +114,17 @@ template <class A, class B> inline A shift_left(A a, B b) {
 
 _MOMENTS = """\
 struct Moments {  // mean and sum of squared distances from it, of `count` numbers
-    float mean = 0, m2 = 0;
-    float count = 0;
-    void merge(float other_mean, float other_m2, float other_count) {
-        const float total = count + other_count;
-        const float share = total == 0 ? 0 : other_count / total;
-        const float apart = other_mean - mean;
+    double mean = 0, m2 = 0, count = 0;
+    void merge(double other_mean, double other_m2, double other_count) {
+        const double total = count + other_count;
+        const double share = total == 0 ? 0 : other_count / total;
+        const double apart = other_mean - mean;
         mean = mean + apart * share;
         m2 = m2 + other_m2 + apart * apart * count * share;
         count = total;
     }
     void merge(const Moments& other) { merge(other.mean, other.m2, other.count); }
-    void add(float value) { merge(value, 0, 1); }
+    void add(double value) { merge(value, 0, 1); }
 };"""
 
 _PLACED = """\

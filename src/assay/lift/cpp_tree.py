@@ -60,8 +60,6 @@ class Loop:
     step: str
     body: tuple[Node, ...]
     pragmas: tuple[str, ...] = ()
-    test: str = ""
-    """Instead of "var < stop" where the two differ."""
 
 
 Node = Statement | Lambda | If | Block | Loop
@@ -259,9 +257,8 @@ def _node_lines(node: Node, depth: int) -> Iterator[str]:
             yield f"{space}}}"
         case Loop():
             yield from (f"{space}{pragma}" for pragma in node.pragmas)
-            test = node.test or f"{node.var} < {node.stop}"
             step = f"++{node.var}" if node.step == "1" else f"{node.var} += {node.step}"
-            yield f"{space}for (int64_t {node.var} = {node.start}; {test}; {step}) {{"
+            yield f"{space}for (int64_t {node.var} = {node.start}; {node.var} < {node.stop}; {step}) {{"
             yield from _lines(node.body, depth + 1)
             yield f"{space}}}"
 
@@ -299,7 +296,7 @@ def map_text(nodes: Sequence[Node], change: Callable[[str], str]) -> tuple[Node,
                 return (replace(node, condition=change(node.condition)),)
             case Loop():
                 start, stop, step = change(node.start), change(node.stop), change(node.step)
-                return (replace(node, start=start, stop=stop, step=step, test=change(node.test)),)
+                return (replace(node, start=start, stop=stop, step=step),)
         return (node,)
 
     return rewrite(nodes, changed)
@@ -313,5 +310,5 @@ def texts(nodes: Sequence[Node]) -> Iterator[str]:
                 yield text
             case If(condition=condition):
                 yield condition
-            case Loop(start=start, stop=stop, step=step, test=test):
-                yield from (start, stop, step, test)
+            case Loop(start=start, stop=stop, step=step):
+                yield from (start, stop, step)

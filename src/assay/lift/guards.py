@@ -17,8 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from assay.lift.capture import INPUT, Argument, Capture
 from assay.lift.record import CannotLift
 
+FUNCTIONS = {"max": max, "min": min, "float": float, "math": math}
+"""What inductor's size expressions may call."""
+
 _TRIALS = 3
-_LEAST, _MOST = 17, 97
+_LEAST, _MOST = 10_007, 99_991
 
 
 def guards_of(capture: Capture, names: Mapping[str, str], symbols: Mapping[str, str]) -> tuple[str, ...]:
@@ -59,12 +62,12 @@ def is_contiguous(sizes: Sequence[str], strides: Sequence[str]) -> bool:
 
 def evaluate(text: str, symbols: Mapping[str, int]) -> int:
     """The value of one of inductor's size expressions."""
-    return int(eval(text, {"__builtins__": {}, "max": max, "min": min, "math": math}, dict(symbols)))
+    return int(eval(text, {"__builtins__": {}, **FUNCTIONS}, dict(symbols)))
 
 
 def _names(text: str) -> set[str]:
     tree = ast.parse(text, mode="eval")
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"max", "min", "math"}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - FUNCTIONS.keys()
 
 
 def _type_of(literal: str) -> str:
@@ -111,7 +114,7 @@ class _Substitute(ast.NodeTransformer):
         self._symbols = symbols
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in ("max", "min", "math"):
+        if node.id in FUNCTIONS:
             return node
         if node.id not in self._symbols:
             raise CannotLift(f"the size {node.id} cannot be told from the inputs")
@@ -119,7 +122,8 @@ class _Substitute(ast.NodeTransformer):
 
 
 def _substituted(text: str, symbols: Mapping[str, str]) -> str:
-    return ast.unparse(_Substitute(symbols).visit(ast.parse(text, mode="eval")))
+    plain = text.replace("torch.sym_float(", "float(")
+    return ast.unparse(_Substitute(symbols).visit(ast.parse(plain, mode="eval")))
 
 
 def _no_gradient(capture: Capture, names: Mapping[str, str]) -> Iterator[str]:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
-from assay.lift.triton_buffers import FRESH, owners, pointer_types, without_dead_results
+from assay.lift.triton_buffers import FRESH, Overlap, owners, pointer_types, without_dead_results
 from assay.lift.triton_knobs import divisibility, sizes_of
-from assay.lift.triton_repeats import TYPES
+from assay.lift.triton_repeats import TYPES, drop_repeats
 from assay.lift.triton_syntax import (
     CallRewrite,
     Rename,
@@ -111,7 +111,7 @@ class _Merge:
         self._rename(added, names)
         self._take_row_values(function, added)
         self._move_to_rows(function, added)
-        self._append(function, added)
+        self._append(function, added, lambda one, other: bool(self._owner(names, one) & self._owner(names, other)))
         given = dict(zip(self.first.parameters, self.start.arguments, strict=True))
         given |= {names[p]: text for p, text in zip(self.second.parameters, self.end.arguments, strict=True)}
         kept = [name for name in given if name in names_in(function)]
@@ -199,9 +199,10 @@ class _Merge:
         Substitution({"xindex": expression(f"(r0_index + {row} * xindex)")}).visit(added)
         _Shapes().visit(added)
 
-    def _append(self, function: ast.FunctionDef, added: ast.FunctionDef) -> None:
+    def _append(self, function: ast.FunctionDef, added: ast.FunctionDef, overlap: Overlap) -> None:
         if not loops(function):
             function.body += added.body
+            drop_repeats(function, self.first, overlap)
         else:
             loop = statement(
                 "for r0_offset in tl.range(0, r0_numel, R0_BLOCK):\n    r0_index = r0_offset + r0_base"

@@ -1,15 +1,13 @@
 """Small Triton functions that lifted kernels call in place of inductor's.
 
-Written into the candidate's file where a kernel uses them, and nowhere imported. They behave as PyTorch does: a
-NaN wins every maximum and minimum, integer division rounds down, of equal values the first place counts.
+Written into the candidate's file where a kernel uses them, and nowhere imported. They behave as PyTorch does:
+a NaN wins every maximum and minimum, integer division rounds down, of equal values the first place counts.
 """
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable
-
-from assay.lift.triton_syntax import names_in
 
 LIBRARY: dict[str, str] = {
     "larger": '''
@@ -90,9 +88,8 @@ def softmax_top_and_total(value, mask, axis: tl.constexpr):
     """The maximum and the sum of exponentials of whole rows that are held at once."""
     value = tl.where(mask, value, float("-inf"))
     row_top = tl.reduce(value, axis, larger)
-    apart = value - tl.expand_dims(row_top, axis)
-    apart = tl.where(tl.expand_dims(row_top, axis) == float("-inf"), 0.0, apart)
-    return row_top, tl.sum(tl.where(mask, libdevice.exp(apart), 0.0), axis)
+    level = tl.where(row_top == float("-inf"), 0.0, row_top)
+    return row_top, tl.sum(libdevice.exp(value - tl.expand_dims(level, axis)), axis)
 ''',
     "mean_and_spread": '''
 def mean_and_spread(value, mask, count: tl.constexpr, axis: tl.constexpr):
@@ -148,6 +145,8 @@ def places_in_sorted(value, edges, count, limit, stride, start, place_dtype: tl.
 }
 
 
+WORD = re.compile(r"(?<![.\w])[a-z_]\w*(?=[(,)])")
+"""A name that is called or handed on."""
 FAST = "_fast"
 """Ends the name of a function that takes Triton's own exponential."""
 WITH_EXP = frozenset(name for name, text in LIBRARY.items() if "libdevice.exp(" in text)
@@ -164,10 +163,10 @@ def needed(texts: Iterable[str]) -> tuple[str, ...]:
     """The library's functions that these texts call, and those that they call in turn, callees first."""
     known = [name for slow in LIBRARY for name in ((slow, slow + FAST) if slow in WITH_EXP else (slow,))]
     wanted: set[str] = set()
-    waiting = [name for text in texts for name in names_in(ast.parse(text)) & set(known)]
+    waiting = [name for text in texts for name in set(WORD.findall(text)) & set(known)]
     while waiting:
         name = waiting.pop()
         if name not in wanted:
             wanted.add(name)
-            waiting.extend(names_in(ast.parse(library_text(name))) & set(known) - {name})
+            waiting.extend(set(WORD.findall(library_text(name))) & set(known) - {name})
     return tuple(name for name in known if name in wanted)

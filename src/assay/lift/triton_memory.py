@@ -1,4 +1,4 @@
-"""Actions on the loads and stores of a lifted kernel: how caches treat them, and masks that are always true."""
+"""Actions on the loads and stores of a lifted kernel: what caches are told, and masks that are always true."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from assay.lift.triton_syntax import (
     names_in,
     parse,
     set_keyword,
+    simple_target,
     text_of,
     tl_name,
     unparse,
@@ -64,10 +65,10 @@ def set_policy(kernel: Kernel, word: str, value: str) -> Kernel:
     if found[2] != "*" and int(found[2]) >= len(places):
         raise CannotLift(f"{kernel.name} has {len(places)} {kind}s")
     for call in places if found[2] == "*" else [places[int(found[2])]]:
-        set_keyword(call, "eviction_policy", None)
-        set_keyword(call, "cache_modifier", None)
+        mine, others = ("cache_modifier", "eviction_policy")[:: 1 if is_cache else -1]
+        set_keyword(call, mine, None if value == "none" else ast.Constant(value))
         if value != "none":
-            set_keyword(call, "cache_modifier" if is_cache else "eviction_policy", ast.Constant(value))
+            set_keyword(call, others, None)
     return replace(kernel, text=unparse(tree))
 
 
@@ -89,6 +90,8 @@ def unmask(kernel: Kernel, block: str) -> Kernel:
         raise CannotLift(f"{kernel.name} has no mask for {block}")
     if block in divisibility(kernel) or size % kernel.knobs.get(block, size + 1):
         raise CannotLift(f"{kernel.name}: {block} does not divide {size}")
+    if block == "YBLOCK" and len(kernel.grid) == 3 and "z" not in sizes_of(kernel):
+        raise CannotLift(f"{kernel.name} may have more programs along y than there are tiles")
     remove_mask(function, f"{axis}mask")
     return replace(kernel, text=unparse(tree), facts=with_divisibility(kernel, block, size))
 
@@ -100,7 +103,7 @@ def remove_mask(function: ast.FunctionDef, mask: str) -> None:
     CallRewrite(lambda call: _without_mask(call, mask)).visit(function)
     if mask in names_in(function):
         raise CannotLift(f"{mask} is used for more than loads, stores and choices")
-    _forward_copies(function)
+    forward_copies(function)
     drop_unused(function)
 
 
@@ -139,7 +142,7 @@ def _reduced(condition: ast.expr, mask: str) -> ast.expr | None:
     return condition
 
 
-def _forward_copies(function: ast.FunctionDef) -> None:
+def forward_copies(function: ast.FunctionDef) -> None:
     """`_acc = tmp7` right after `tmp7 = ...`: the accumulator takes the value itself."""
     counts = assignment_counts(function)
     for block in blocks(function):
@@ -148,7 +151,7 @@ def _forward_copies(function: ast.FunctionDef) -> None:
             if not (isinstance(copy, ast.Assign) and isinstance(copy.value, ast.Name)):
                 continue
             name = copy.value.id
-            if isinstance(source, ast.Assign) and text_of(source.targets[0]) == name and counts[name] == 1:
-                if sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function)) == 2:
-                    source.targets = copy.targets
-                    del block[place]
+            uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
+            if simple_target(source) == name and counts[name] == 1 and uses == 2 and isinstance(source, ast.Assign):
+                source.targets = copy.targets
+                del block[place]

@@ -59,7 +59,7 @@ class _Block:
         self.stored: dict[str, Stored] = {}
 
     def clean(self, block: list[ast.stmt]) -> None:
-        kept = []
+        kept: list[ast.stmt] = []
         for node in block:
             Substitution(self.same).visit(node)
             if isinstance(node, ast.For | ast.While | ast.If):
@@ -79,11 +79,13 @@ class _Block:
             return False
         if any(self.assigned[inner] > 1 for inner in names_in(node.value)):
             return False
-        text = _without_policies(node.value)
+        text = _without(node.value, "eviction_policy", "cache_modifier")
         if text in self.known:
             self.same[name] = ast.Name(id=self.known[text], ctx=ast.Load())
             return True
         self.known[text] = name
+        # What is said about masked elements may be left out: then anything may stand there.
+        self.known.setdefault(_without(node.value, "eviction_policy", "cache_modifier", "other"), name)
         return False
 
     def _note_writes(self, node: ast.stmt) -> None:
@@ -130,10 +132,10 @@ class _Block:
         return expression(value)
 
 
-def _without_policies(value: ast.expr) -> str:
-    """The text of an expression without what caches are told."""
+def _without(value: ast.expr, *keywords: str) -> str:
+    """The text of an expression, its loads without these arguments."""
     copy = expression(text_of(value))
     for call in calls(copy, "load"):
-        set_keyword(call, "eviction_policy", None)
-        set_keyword(call, "cache_modifier", None)
+        for keyword in keywords:
+            set_keyword(call, keyword, None)
     return text_of(copy)

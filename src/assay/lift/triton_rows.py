@@ -14,7 +14,7 @@ from assay.lift.record import CannotLift, Kernel
 from assay.lift.triton_buffers import Overlap
 from assay.lift.triton_knobs import MOST_ELEMENTS, divisibility, elements, sizes_of, with_divisibility
 from assay.lift.triton_launch import power_of_2
-from assay.lift.triton_memory import ALWAYS, remove_mask
+from assay.lift.triton_memory import ALWAYS, forward_copies, remove_mask
 from assay.lift.triton_repeats import drop_repeats
 from assay.lift.triton_syntax import (
     Substitution,
@@ -49,6 +49,7 @@ def hold_rows(kernel: Kernel, overlap: Overlap) -> Kernel:
     if sizes["r0_"] == row and "r0_mask" in names_in(function):
         remove_mask(function, "r0_mask")
     drop_repeats(function, kernel, overlap)
+    forward_copies(function)
     drop_unused(function)
     function.args.args = [arg for arg in function.args.args if arg.arg != "R0_BLOCK"]
     function.body.insert(0, statement(f"R0_BLOCK: tl.constexpr = {row}"))

@@ -86,13 +86,18 @@ def set_keyword(call: ast.Call, name: str, value: ast.expr | None) -> None:
         call.keywords.append(ast.keyword(arg=name, value=value))
 
 
-def blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
+def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
     """Every list of statements: the function's own, then those of what is nested in it."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.FunctionDef | ast.For | ast.While | ast.If):
-            yield node.body
-            if not isinstance(node, ast.FunctionDef) and node.orelse:
-                yield node.orelse
+    if isinstance(node, ast.FunctionDef):
+        lists = [node.body]
+    elif isinstance(node, ast.For | ast.While | ast.If):
+        lists = [node.body, node.orelse] if node.orelse else [node.body]
+    else:
+        return
+    for inner in lists:
+        yield inner
+        for statement_inside in list(inner):
+            yield from blocks(statement_inside)
 
 
 def targets(node: ast.stmt) -> list[str]:

@@ -35,6 +35,7 @@ def advise(verdict: Passed, counters: Counters | None = None) -> Advice:
     """Regime, figures and steps for a candidate that is right."""
     facts = facts_of(verdict, counters)
     regime, why = regime_of(facts)
+    why += " (the machine was noisy: times are rough)" if facts.noisy else ""
     return Advice(regime, why, choose_figures(regime, facts), tuple(_steps(regime, facts)))
 
 

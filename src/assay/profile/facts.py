@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from assay.records import Census, Counters, KernelResources, Passed, Share
 
+NOISY = 1.25
+"""How far apart the ends of an interval are where the machine says more than the kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -42,6 +45,8 @@ class Facts:
     """The kernel that takes the longest, of those that are the candidate's own."""
     counted: Mapping[str, float] = field(default_factory=dict)
     """Counters of the kernel that takes the longest."""
+    noisy: bool = False
+    """Its times scatter so much that they are rough."""
     counted_bytes: float = 0.0
     """To and from memory in all kernels of one call at the scored size; where it was counted."""
 
@@ -95,6 +100,7 @@ def facts_of(verdict: Passed, counters: Counters | None = None) -> Facts:
         replay=verdict.census.replay if verdict.census is not None else "",
         main=_main(verdict.resources, timed),
         counted=counters.kernels[0].values if counters is not None and counters.kernels else {},
+        noisy=speed is not None and speed.ratio.high > NOISY * speed.ratio.low,
         counted_bytes=_counted_bytes(verdict, counters),
     )
 

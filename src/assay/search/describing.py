@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from assay.llm import feedback
 from assay.problems import Case, Problem
+from assay.profile import advice_lines
 from assay.records import BuildFailed, Crashed, Ladder, Passed, Rung, Speed, Verdict
 from assay.search.answers import NOTE_CHARACTERS, one_line
 from assay.search.protocol import Idea, Member, View
@@ -92,7 +93,7 @@ def _entry(case: Case) -> dict[str, object]:
 def told(member: Member) -> str:
     """What the judge found, hidden cases without their particulars, and what a call runs."""
     verdict = None if member.verdict is None else _shown(member.verdict)
-    text = feedback(member.status or "not judged yet", verdict, member.record)
+    text = feedback(member.status or "not judged yet", verdict, member.record, advice_lines(verdict))
     census = verdict.census if verdict is not None else None
     if census is None or not census.shares:
         return text

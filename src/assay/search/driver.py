@@ -19,7 +19,7 @@ from assay.candidates import read_candidate
 from assay.evaluation import Done, Task, Workers, keep_done
 from assay.evaluation.asking import Asking
 from assay.problems import Problem
-from assay.records import UserError
+from assay.records import UserError, digest, to_json
 from assay.search.budget import Limits, Spent, room, spent, stop_reason
 from assay.search.memory import Memory, answered, asked
 from assay.search.protocol import NOTHING, Draft, Member, Operator, Proposer, Reply, Request, Strategy, View
@@ -78,8 +78,10 @@ class Search:
         watch: Callable[[Status], None],
         commands: queue.Queue[Command],
         ended: threading.Event,
+        brought: Callable[[], Sequence[Draft]] = tuple,
     ) -> None:
-        """`ended` is set when nothing more is wanted of proposers that wait for somebody."""
+        """`ended` is set when nothing more is wanted of proposers that wait for somebody; `brought` gives
+        candidates that nobody asked for."""
         self._archive = archive
         self._problem = problem
         self._memory = Memory(archive, problem, device)
@@ -92,6 +94,7 @@ class Search:
         self._watch = watch
         self._commands = commands
         self._ended = ended
+        self._brought = brought
         self._work = _Work()
         self._view = self._memory.view()
         self._start = time.monotonic()
@@ -204,14 +207,17 @@ class Search:
 
     def _note_artefact(self, done: Done) -> None:
         member = self._view.by_id[done.task.candidate.id]
-        artefact = getattr(member.verdict, "artefact", "")
-        if not artefact:
+        resources = member.verdict.resources if member.verdict is not None else ()
+        code = sorted(f"{one.digest} {one.threads} {one.blocks}" for one in resources if one.digest)
+        if not code:
             return
-        twin = self._archive.keep_build(member.id, artefact, "{}")
+        twin = self._archive.keep_build(member.id, digest(*code), to_json(list(resources)))
         if twin is not None:
             self._tell(f"#{member.id} {member.draft.name}: compiles to the same code as #{twin}")
 
     def _obey(self) -> None:
+        for draft in self._brought():
+            self._judge_too(draft)
         while not self._commands.empty():
             command = self._commands.get()
             if command.kind == STOP:
@@ -231,7 +237,9 @@ class Search:
         except UserError as error:
             self._tell(f"not injected: {error}")
             return
-        draft = Draft(given.source, given.suffix, given.name, (), "given by hand")
+        self._judge_too(Draft(given.source, given.suffix, given.name, (), "given by hand"))
+
+    def _judge_too(self, draft: Draft) -> None:
         request = Request(self._archive.next_request(), PERSON)
         self._archive.add_request(asked(self._problem, request))
         self._keep_reply(request, Reply((draft,)), 0.0)
@@ -239,8 +247,11 @@ class Search:
     def _keep_late_replies(self) -> None:
         """Answers that came after the search was told to end: they may be paid for."""
         for future, (request, since) in self._work.asked.items():
-            if not future.cancelled() and not future.exception():
-                answer = answered(self._problem, request, future.result(), time.monotonic() - since)
+            if future.cancelled() or future.exception():
+                continue
+            reply = future.result()
+            if reply.drafts or reply.ideas or reply.exchange is not None:  # else it is asked again
+                answer = answered(self._problem, request, reply, time.monotonic() - since)
                 self._archive.keep_answer(request.id, answer)
         self._look()
 

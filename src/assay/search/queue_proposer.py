@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.evaluation import describe_device
-from assay.llm import Prompts, feedback
+from assay.llm import Prompts
 from assay.problems import Problem
 from assay.records import UserError, digest
 from assay.search import queue_folder
+from assay.search.describing import told
 from assay.search.protocol import (
     FAILED_PARENT,
     NOTHING,
@@ -165,10 +166,9 @@ def _task_rules(problem: Problem) -> str:
 
 
 def _about_parent(member: Member) -> str:
-    told = feedback(member.status or "not judged", member.verdict, member.record)
     return (
         f"## Where to start: #{member.id} {member.draft.name}\n\n{_source(member)}\n\n"
-        f"What the judge says of it:\n\n{_fenced(told, 'text')}"
+        f"What the judge says of it:\n\n{_fenced(told(member), 'text')}"
     )
 
 

@@ -1,0 +1,102 @@
+"""CUDA code from inductor without touching a GPU: the device is described, never used.
+
+A search captures while its judge times on the device; a second process with a context there would disturb it.
+Tensors are fake, so that sizes cost nothing, and what inductor asks a real GPU for is answered from the
+description. Needs a CUDA build of torch. Not covered: autotuned templates, which measure on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from assay.lift.record import CannotLift
+
+FACTS = (
+    *("name", "major", "minor", "multi_processor_count", "total_memory", "regs_per_multiprocessor"),
+    *("max_threads_per_multi_processor", "warp_size", "shared_memory_per_block"),
+    *("shared_memory_per_block_optin", "shared_memory_per_multiprocessor", "L2_cache_size"),
+)
+"""What inductor reads of a device, by torch's names."""
+READS_WITHIN_S = 120.0
+_READ = (
+    "import json, sys, torch; about = torch.cuda.get_device_properties(sys.argv[1]); "
+    "print(json.dumps({name: getattr(about, name) for name in sys.argv[2:] if hasattr(about, name)}))"
+)
+
+
+def read_device(device: str) -> dict[str, int | str]:
+    """Describes a GPU, from a process that has ended before anybody judges."""
+    words = [sys.executable, "-c", _READ, device, *FACTS]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=READS_WITHIN_S, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise CannotLift(f"{device} cannot be described: {last}")
+    return dict(json.loads(done.stdout))
+
+
+@contextlib.contextmanager
+def described_device(facts: Mapping[str, int | str]) -> Iterator[None]:
+    """From here on there is a GPU of this description, and every tensor is fake.
+
+    For a process that does nothing else: what is patched stays so.
+    """
+    import torch._inductor.config as inductor_config
+    from torch._dynamo.device_interface import CudaInterface
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    defaults = {"max_threads_per_block": 1024, "gcnArchName": "", "uuid": "", "is_integrated": 0}
+    about = types.SimpleNamespace(**defaults, **facts)
+    target = GPUTarget("cuda", int(about.major) * 10 + int(about.minor), 32)
+
+    def properties(_device: Any = None) -> Any:
+        return about
+
+    setattr(CudaInterface, "is_available", staticmethod(lambda: True))
+    setattr(CudaInterface, "get_device_properties", staticmethod(properties))
+    setattr(CudaInterface.Worker, "get_device_properties", staticmethod(properties))
+    setattr(CudaInterface, "is_bf16_supported", staticmethod(lambda *_, **__: int(about.major) >= 8))
+    setattr(torch.cuda, "get_device_properties", properties)
+    # It would carry out operators on the device.
+    setattr(inductor_config, "joint_graph_constant_folding", False)
+    stand_in = types.SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)
+    driver.set_active(stand_in)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A fake tensor, on the device; anything else as it is. Moving one in the ordinary way asks the driver."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
+
+
+def move_module(module: torch.nn.Module, device: torch.device) -> None:
+    """Every parameter, buffer and plain tensor of it."""
+    for part in module.modules():
+        for name, value in part._parameters.items():
+            if value is not None:
+                part._parameters[name] = torch.nn.Parameter(
+                    moved(value.detach(), device), requires_grad=value.requires_grad
+                )
+        for name, value in part._buffers.items():
+            part._buffers[name] = moved(value, device)
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):
+                setattr(part, name, moved(value, device))
+
+
+def without_gpus() -> dict[str, str]:
+    """The environment of a process that must not touch a GPU."""
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_COMPILE_THREADS": "1"}

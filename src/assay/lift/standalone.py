@@ -1,0 +1,204 @@
+"""Prints a lifted problem as a candidate: one Python file that imports torch and nothing of inductor.
+
+The file holds the problem's Model, the kernels, and ModelNew, whose forward() checks that the kernels are for
+these inputs and runs them; otherwise Model's own forward() answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from assay.lift.cpp_library import call_of, library_source
+from assay.lift.problem_source import model_source
+from assay.lift.record import CannotLift, Launch, Lifted, Line
+from assay.problems import Problem
+
+_FEW_SIZES = 3
+"""Conditions on sizes up to which they are asked one by one; more of them are remembered by size."""
+_WIDTH = 100
+
+
+def write(lifted: Lifted, problem: Problem, actions: Sequence[str] = ()) -> str:
+    """The candidate as text.
+
+    Args:
+        actions: how it was made, for the docstring.
+
+    Raises:
+        CannotLift: the problem is no module, or the language has no writer.
+    """
+    if lifted.language != "cpp":
+        raise CannotLift(f"no writer for {lifted.language}")
+    imports, model = model_source(problem)
+    sized, guards = _sized(lifted)
+    made_once, asked = _split_guards(guards)
+    parts = [
+        _docstring(problem, lifted, actions),
+        _imports(imports, remembered=bool(sized)),
+        model,
+        library_source(lifted, problem.name),
+        sized,
+        _module(lifted, made_once, asked),
+    ]
+    return "\n\n\n".join(part for part in parts if part) + "\n"
+
+
+def _docstring(problem: Problem, lifted: Lifted, actions: Sequence[str]) -> str:
+    """What the file is, so that a reader needs nothing else."""
+    how = ", ".join(actions) if actions else f"variant:{lifted.variant}"
+    text = (
+        f"{problem.name}: the code that torch.compile generates for it, changed by these actions: {how}. "
+        "Other sizes, types and layouts, and calls that record gradients, take the module's own path."
+    )
+    return '"""' + "\n".join(textwrap.wrap(text, _WIDTH - 3)) + '\n"""'
+
+
+def _imports(theirs: str, *, remembered: bool) -> str:
+    standard = ["import ctypes", *(["import functools"] if remembered else [])]
+    ours = ["import torch", "from torch.utils.cpp_extension import load_inline"]
+    lines = [line for line in theirs.splitlines() if line not in (*standard, *ours)]
+    future = [line for line in lines if line.startswith("from __future__")]
+    rest = [line for line in lines if not line.startswith("from __future__")]
+    return "\n".join([*(future and [*future, ""]), *standard, "", *ours, *rest])
+
+
+def _sized(lifted: Lifted) -> tuple[str, tuple[str, ...]]:
+    """(a function that remembers, the guards with a call of it) where many guards are about sizes alone."""
+    about_sizes = [guard for guard in lifted.guards if _is_about_sizes(guard)]
+    if len(about_sizes) <= _FEW_SIZES:
+        return "", lifted.guards
+    names: dict[str, str] = {}
+    conditions = [ast.unparse(_NameSizes(names).visit(_parsed(guard))) for guard in about_sizes]
+    text = _joined(conditions, "    return ")
+    function = f"@functools.cache\ndef sizes_fit({', '.join(names.values())}):\n{text}"
+    call = f"sizes_fit({', '.join(names)})"
+    others = [guard for guard in lifted.guards if guard not in about_sizes]
+    return function, (*others, call)
+
+
+def _is_about_sizes(guard: str) -> bool:
+    """Arithmetic on sizes and strides, and nothing else."""
+    asked = {ast.unparse(node) for node in ast.walk(_parsed(guard)) if _is_size(node)}
+    rest = guard
+    for one in asked:
+        rest = rest.replace(one, "0")
+    allowed = {"max", "min", "float", "math"}
+    names = {node.id for node in ast.walk(_parsed(rest)) if isinstance(node, ast.Name)}
+    return bool(asked) and names <= allowed and "." not in rest.replace("math.", "")
+
+
+def _is_size(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[ast.Constant()]):
+            return True
+    return False
+
+
+class _NameSizes(ast.NodeTransformer):
+    """x.size(0) as a parameter x_size_0."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if not _is_size(node):
+            self.generic_visit(node)
+            return node
+        text = ast.unparse(node)
+        self._names.setdefault(text, text.replace(".", "_").replace("(", "_").replace(")", ""))
+        return ast.Name(self._names[text], ast.Load())
+
+
+def _split_guards(guards: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(what construction settles, what every call asks)."""
+    once, asked = [], []
+    for guard in guards:
+        names = {node.id for node in ast.walk(_parsed(guard)) if isinstance(node, ast.Name)}
+        (once if names == {"self"} and "self.training" not in guard else asked).append(guard)
+    return once, asked
+
+
+def _module(lifted: Lifted, once: list[str], asked: list[str]) -> str:
+    lines = ["class ModelNew(Model):"]
+    if once:
+        asked = ["self.is_as_compiled", *asked]
+        lines += [
+            "    def __init__(self, *args, **kwargs):",
+            "        super().__init__(*args, **kwargs)",
+            _joined(once, "        self.is_as_compiled = "),
+            "",
+        ]
+    inputs = ", ".join(lifted.inputs)
+    lines.append(f"    def forward(self, {inputs}):")
+    lines += [f"        {name} = self.{path}" for name, path in lifted.state.items()]
+    lines += [
+        _joined(asked, "        if not ", opening="(", closing="):"),
+        f"            return super().forward({inputs})",
+    ]
+    lines += [f"        {line}" for line in _steps(lifted)]
+    lines.append(f"        return {lifted.returns}")
+    return "\n".join(lines)
+
+
+def _joined(conditions: Sequence[str], start: str, opening: str = "(", closing: str = ")") -> str:
+    """The conditions joined by `and`, as many on a line as fit."""
+    inner = " " * (len(start) - len(start.lstrip()) + 4)
+    parts = [f"({one})" if _binds_loosely(one) else one for one in conditions]
+    lines = textwrap.wrap(
+        " and\0".join(part.replace(" ", "\1") for part in parts).replace(" and\0", " and "),
+        _WIDTH,
+        initial_indent=inner,
+        subsequent_indent=inner,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    body = "\n".join(lines).replace("\1", " ")
+    return f"{start}{opening}\n{body}\n{' ' * (len(inner) - 4)}{closing}"
+
+
+def _binds_loosely(condition: str) -> bool:
+    return isinstance(_parsed(condition).body, (ast.BoolOp, ast.IfExp, ast.Lambda)) and not condition.startswith("(")
+
+
+def _steps(lifted: Lifted) -> Iterator[str]:
+    """The steps in Python; what is no longer needed goes before more is made."""
+    reads = [_read_by(step) for step in lifted.steps] + [_names_in(lifted.returns)]
+    made: set[str] = set()
+    for k, step in enumerate(lifted.steps):
+        if isinstance(step, Launch):
+            yield from call_of(step, lifted)
+        else:
+            yield step.text
+            name, is_made, _ = step.text.partition(" = ")
+            if is_made and name.isidentifier() and name not in lifted.inputs:
+                made.add(name)
+        gone = sorted(name for name in made if not any(name in later for later in reads[k + 1 :]))
+        made -= set(gone)
+        tensors = [name for name in gone if _is_tensor(name, lifted)]
+        if tensors and any(_makes_more(later) for later in lifted.steps[k + 1 :]):
+            yield f"del {', '.join(tensors)}"
+
+
+def _is_tensor(name: str, lifted: Lifted) -> bool:
+    return any(isinstance(s, Line) and s.text.startswith(f"{name} = torch.") for s in lifted.steps)
+
+
+def _makes_more(step: Line | Launch) -> bool:
+    return isinstance(step, Line) and "torch." in step.text and "as_strided" not in step.text
+
+
+def _read_by(step: Line | Launch) -> set[str]:
+    if isinstance(step, Launch):
+        return {name for argument in step.arguments for name in _names_in(argument)}
+    name, made, value = step.text.partition(" = ")
+    return _names_in(value if made and name.isidentifier() else step.text)
+
+
+def _names_in(text: str) -> set[str]:
+    return {node.id for node in ast.walk(_parsed(text)) if isinstance(node, ast.Name)}
+
+
+def _parsed(text: str) -> ast.Expression:
+    return ast.parse(text, mode="eval")
