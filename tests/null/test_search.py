@@ -186,7 +186,7 @@ def test_what_a_person_says_is_kept_and_obeyed(tmp_path: Path) -> None:
     _, view = drive(tmp_path / "s", limits=Limits(evaluations=20), commands=commands)
     assert view.banned == {best} and view.pinned == {other}
     mine = next(m for m in view.members if m.draft.name == "mine")
-    assert mine.speed == 1.9 and mine.operator.key == "person/inject"
+    assert mine.ratio and mine.ratio.middle == 1.9 and mine.operator.key == "person/inject"
     assert any(m.parents == (mine.id,) for m in view.members)
     reason, _ = drive(tmp_path / "s", limits=Limits(evaluations=30), commands=(Command(STOP),))
     assert reason == "stopped by hand"

@@ -53,7 +53,8 @@ def test_a_model_drives_every_strategy(strategy: str, tmp_path: Path) -> None:
     assert reason == "the evaluations are spent" and len(view.judged) == 12
     assert view.ideas and view.ideas[0].new.title == "Keep the row in registers 1"
     assert view.ideas[0].new.predicted_gain == pytest.approx(1.3)
-    assert view.best and view.best.speed == max(speed_of(m.draft.source)[0] for m in view.ranked)
+    assert view.best and view.best.ratio
+    assert view.best.ratio.middle == max(speed_of(m.draft.source)[0] for m in view.ranked)
     used = {request.operator.name for request in view.asked}
     assert used >= {"idea", "implement"} if strategy != "serial" else used >= {"idea", "repair"}
     with SearchArchive(tmp_path / "s") as archive:

@@ -82,6 +82,8 @@ def _search(wanted: Wanted, policy: dict[str, Any]) -> int:
     from assay.archive import SearchArchive
     from assay.evaluation import read_suite
 
+    if not Path(wanted.problem).exists():
+        raise UserError(f"{wanted.problem} does not exist: name a problem's file")
     suite = read_suite(Path(wanted.problem))
     if len(suite.problems) != 1:
         trouble = suite.troubled[0].trouble if suite.troubled else f"{wanted.problem} holds several problems"

@@ -89,9 +89,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     requests, answers = (int(number) for number in sys.argv[1:3])
     with (
+        contextlib.suppress(KeyboardInterrupt),
         os.fdopen(requests, encoding="utf-8") as asked,
         os.fdopen(answers, "w", encoding="utf-8") as told,
-        contextlib.suppress(KeyboardInterrupt),
     ):
         serve(asked, told)
 

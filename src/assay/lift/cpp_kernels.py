@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from assay.lift.cpp_reductions import plain_reductions
 from assay.lift.cpp_support import defined_names
-from assay.lift.cpp_text import Call, declaration, renamed, replace_calls
+from assay.lift.cpp_text import Call, declaration, renamed, replace_calls, store
 from assay.lift.cpp_tree import (
     Block,
     Function,
@@ -33,6 +33,7 @@ from assay.lift.cpp_tree import (
     walk,
     write,
 )
+from assay.lift.cpp_types import type_of, types_of
 from assay.lift.record import CannotLift, Kernel, Launch
 
 FAILS = "fails"
@@ -74,8 +75,11 @@ _BIT_CAST = re.compile(r"c10::bit_cast<(?P<type>[\w:]+)>")
 _CALLED = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w:]*)(?:<[^<>()]*>)?\(")
 _LONG = re.compile(r"(?<![\w.])(\d+)L\b")
 _CHECK = re.compile(r"(?:AOTI_)?TORCH_CHECK\((?P<condition>.*), \".*\"\)")
+_NUMBER = re.compile(r"-?[\d.]+(?:e[-+]?\d+)?L?")
+_NARROW = ("bfloat16", "half", "float8_e4m3fn", "float8_e5m2")
 _SHIFT = re.compile(
-    r"auto (?P<name>\w+) = \[&\]\(\)\s*\{.*return decltype\((?P<a>\w+)\)\((?P=a) (?P<how>>>|<<) (?P<b>\w+)\);\s*\}\s*\(\)",
+    r"auto (?P<name>\w+) = \[&\]\(\)\s*\{.*return decltype\((?P<a>\w+)\)\("
+    r"(?:static_cast<std::make_unsigned_t<\w+>>\()?(?P=a)\)? (?P<how>>>|<<) (?P<b>\w+)\);\s*\}\s*\(\)",
     re.DOTALL,
 )
 
@@ -125,12 +129,12 @@ def _read_kernel(name: str, types: tuple[str, ...], source: str) -> Kernel:
     function = parse(source)
     body = tuple(node for node in function.body if not _is_about_division(node))
     body = rewrite(body, _shifts)
-    body = map_text(body, plain_text)
+    body = _without_aliases(map_text(body, plain_text))
     body = plain_reductions(flattened(body))
     body = flattened(rewrite(body, _typed_constants))
     body, fails = _with_checks(body)
     parameters = tuple(Parameter(plain_text(one.type), one.name) for one in function.parameters)
-    made = Function(name, "int" if fails else "void", parameters, body)
+    made = _with_narrow_stores(Function(name, "int" if fails else "void", parameters, body))
     _check_known(made)
     kinds = tuple(one.type for one in parameters)
     if len(kinds) != len(types):
@@ -148,6 +152,19 @@ def _shifts(node: Node) -> Sequence[Node]:
         which = "shift_right" if found["how"] == ">>" else "shift_left"
         return (Statement(f"auto {found['name']} = {which}({found['a']}, {found['b']})"),)
     return (node,)
+
+
+def _without_aliases(body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """One name for each pointer: `auto out_ptr0 = in_out_ptr0` gives a second."""
+    names: dict[str, str] = {}
+    rest: list[Node] = []
+    for node in body:
+        found = re.fullmatch(r"auto (\w+) = (in_out_ptr\d+)", node.text) if isinstance(node, Statement) else None
+        if found is None:
+            rest.append(node)
+        else:
+            names[found[1]] = found[2]
+    return map_text(rest, lambda text: renamed(text, names))
 
 
 def plain_text(text: str) -> str:
@@ -171,10 +188,9 @@ def _plain_cast(call: Call) -> str:
         if value.rstrip("L").isdigit() and re.search(r"std::(max|min)\(", call.before):
             return f"int64_t({value})"  # both of their arguments have one type
         return value if call.stands_alone else f"({value})"
-    if kind == "uint8_t" and call.function[0].startswith("c10"):
-        # Negative numbers wrap around, as they do in torch.
-        return f"uint8_t(int32_t({value}))"
-    return f"{kind}({value})"
+    if _NUMBER.fullmatch(value) and not kind.startswith(("at::", "decltype")):
+        return f"{kind}({value})"
+    return f"as<{kind}>({value})"
 
 
 def _is_index(call: Call) -> bool:
@@ -232,6 +248,20 @@ def _fresh(name: str, taken: set[str]) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
+
+
+def _with_narrow_stores(function: Function) -> Function:
+    """Sums that go to a tensor of narrow numbers are converted where they are stored."""
+    kinds = types_of(function)
+
+    def change(text: str) -> str:
+        one = store(text)
+        kind = kinds.get(one.pointer, "").removesuffix("*") if one else ""
+        if one is None or kind not in _NARROW or type_of(one.value, kinds) == kind:
+            return text
+        return f"{one.pointer}[{one.index}] = as<{kind}>({one.value})"
+
+    return replace(function, body=map_text(function.body, change))
 
 
 def _with_checks(body: tuple[Node, ...]) -> tuple[tuple[Node, ...], bool]:

@@ -13,71 +13,115 @@ from assay.lift.cpp_math import MATH
 _BITS = """\
 template <class To, class From> inline To bits_as(From value) { return __builtin_bit_cast(To, value); }"""
 
+_AS = """\
+// Between number types: narrow ones, which only memory holds, are widened for arithmetic.
+template <class T> inline T widened(T value) { return value; }
+template <class To> struct Narrowed {
+    template <class From> static To of(From value) {
+        if constexpr (std::is_same_v<To, uint8_t> && std::is_floating_point_v<From>) {
+            return To(int32_t(value));  // negative numbers wrap around
+        } else {
+            return To(value);
+        }
+    }
+};
+template <class To, class From> inline To as(From value) { return Narrowed<To>::of(widened(value)); }"""
+
 _BFLOAT16 = """\
-struct bfloat16 {
-    uint16_t bits;
-    bfloat16() = default;
-    explicit bfloat16(float value) {
+enum class bfloat16 : uint16_t {};
+bool operator==(bfloat16, bfloat16) = delete;
+bool operator<(bfloat16, bfloat16) = delete;
+inline float widened(bfloat16 value) { return bits_as<float>(uint32_t(value) << 16); }
+template <> struct Narrowed<bfloat16> {
+    static bfloat16 of(float value) {
         const uint32_t wide = bits_as<uint32_t>(value);
         const uint32_t rounded = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
-        bits = value != value ? 0x7fc0 : uint16_t(rounded);
+        return bfloat16(value != value ? 0x7fc0 : rounded);
     }
-    operator float() const { return bits_as<float>(uint32_t(bits) << 16); }
 };"""
 
 _HALF = """\
+enum class half : uint16_t {};
+bool operator==(half, half) = delete;
+bool operator<(half, half) = delete;
 #if defined(__ARM_FP16_FORMAT_IEEE)
-typedef __fp16 half;
+typedef __fp16 hardware_half;
 #else
-typedef _Float16 half;
-#endif"""
+typedef _Float16 hardware_half;
+#endif
+inline float widened(half value) { return float(bits_as<hardware_half>(uint16_t(value))); }
+template <> struct Narrowed<half> {  // in integers: GCC vectorises no conversion to sixteen bits
+    static half of(float value) {
+        const uint32_t wide = bits_as<uint32_t>(value);
+        const uint32_t size = wide & 0x7fffffff;
+        // Below 2^-14 the adder rounds: a half leaves room for exactly the bits that are kept.
+        const uint32_t small = bits_as<uint32_t>(bits_as<float>(size) + 0.5f) - 0x3f000000;
+        const uint32_t normal = (size - 0x38000000 + 0xfff + ((size >> 13) & 1)) >> 13;
+        const uint32_t finite = size < 0x38800000 ? small : normal;
+        const uint32_t special = size > 0x7f800000 ? 0x7e00 : 0x7c00;
+        return half((size >= 0x477ff000 ? special : finite) | ((wide >> 16) & 0x8000));
+    }
+};"""
 
 _FLOAT8_E4M3FN = """\
-struct float8_e4m3fn {  // one sign, four exponent, three mantissa bits; no infinity
-    uint8_t bits;
-    float8_e4m3fn() = default;
-    explicit float8_e4m3fn(float value) {
+enum class float8_e4m3fn : uint8_t {};  // one sign, four exponent, three mantissa bits; no infinity
+inline float widened(float8_e4m3fn value) {
+    const uint32_t bits = uint32_t(value);
+    const float size = bits_as<float>((bits & 0x7f) << 20) * 0x1p120f;
+    const float finite = (bits & 0x7f) == 0x7f ? __builtin_nanf("") : size;
+    return bits & 0x80 ? -finite : finite;
+}
+template <> struct Narrowed<float8_e4m3fn> {
+    static float8_e4m3fn of(float value) {
         const uint32_t wide = bits_as<uint32_t>(value);
         const uint32_t size = wide & 0x7fffffff;
         // Below 2^-6 the adder rounds: 2^14 leaves room for exactly the bits that are kept.
         const uint32_t small = bits_as<uint32_t>(bits_as<float>(size) + 16384.0f) - 0x46800000;
         const uint32_t normal = (size - 0x3c000000 + 0x7ffff + ((size >> 20) & 1)) >> 20;
         const uint32_t finite = size < 0x3c800000 ? small : normal;
-        bits = uint8_t((size >= 0x43f00000 ? 0x7f : finite) | ((wide >> 24) & 0x80));
-    }
-    operator float() const {
-        const float size = bits_as<float>(uint32_t(bits & 0x7f) << 20) * 0x1p120f;
-        const float finite = (bits & 0x7f) == 0x7f ? __builtin_nanf("") : size;
-        return bits & 0x80 ? -finite : finite;
+        return float8_e4m3fn((size >= 0x43f00000 ? 0x7f : finite) | ((wide >> 24) & 0x80));
     }
 };"""
 
 _FLOAT8_E5M2 = """\
-struct float8_e5m2 {  // one sign, five exponent, two mantissa bits
-    uint8_t bits;
-    float8_e5m2() = default;
-    explicit float8_e5m2(float value) {
+enum class float8_e5m2 : uint8_t {};  // one sign, five exponent, two mantissa bits
+inline float widened(float8_e5m2 value) {
+    const uint32_t bits = uint32_t(value);
+    const uint32_t size = (bits & 0x7f) << 21;
+    const float finite = bits_as<float>(size) * 0x1p112f;
+    const float unsigned_value = (bits & 0x7c) == 0x7c ? bits_as<float>(size | 0x7f800000) : finite;
+    return bits & 0x80 ? -unsigned_value : unsigned_value;
+}
+template <> struct Narrowed<float8_e5m2> {
+    static float8_e5m2 of(float value) {
         const uint32_t wide = bits_as<uint32_t>(value);
         const uint32_t size = wide & 0x7fffffff;
         const uint32_t small = bits_as<uint32_t>(bits_as<float>(size) + 128.0f) - 0x43000000;
         const uint32_t normal = (size - 0x38000000 + 0xfffff + ((size >> 21) & 1)) >> 21;
         const uint32_t finite = size < 0x38800000 ? small : normal;
         const uint32_t special = size > 0x7f800000 ? 0x7f : 0x7c;
-        bits = uint8_t((size >= 0x47800000 ? special : finite) | ((wide >> 24) & 0x80));
-    }
-    operator float() const {
-        const uint32_t size = uint32_t(bits & 0x7f) << 21;
-        const float finite = bits_as<float>(size) * 0x1p112f;
-        const float value = (bits & 0x7c) == 0x7c ? bits_as<float>(size | 0x7f800000) : finite;
-        return bits & 0x80 ? -value : value;
+        return float8_e5m2((size >= 0x47800000 ? special : finite) | ((wide >> 24) & 0x80));
     }
 };"""
 
-_LARGER = """\
-template <class T> inline T larger(T a, T b) { return (a > b) | (a != a) ? a : b; }  // NaN wins"""
-
-_SMALLER = """\
-template <class T> inline T smaller(T a, T b) { return (a < b) | (a != a) ? a : b; }  // NaN wins"""
+_EXTREMES = """\
+// The greater and the smaller of two numbers, and NaN if one of them is.
+template <class T> inline T larger(T a, T b) { return (a > b) | (a != a) ? a : b; }
+template <class T> inline T smaller(T a, T b) { return (a < b) | (a != a) ? a : b; }
+// The same without regard to NaN.
+template <class T> inline T larger_number(T a, T b) { return a > b ? a : b; }
+template <class T> inline T smaller_number(T a, T b) { return a < b ? a : b; }
+#if defined(__aarch64__)
+inline int32_t nan_mask(float a, float b) { return (a != a ? -1 : 0) | (b != b ? -1 : 0); }
+template <> inline float larger_number(float a, float b) { return __builtin_fmaxf(a, b); }
+template <> inline float smaller_number(float a, float b) { return __builtin_fminf(a, b); }
+template <> inline float larger(float a, float b) {
+    return bits_as<float>(bits_as<int32_t>(larger_number(a, b)) | nan_mask(a, b));
+}
+template <> inline float smaller(float a, float b) {
+    return bits_as<float>(bits_as<int32_t>(smaller_number(a, b)) | nan_mask(a, b));
+}
+#endif"""
 
 _FLOOR_DIV = """\
 template <class T> inline T floor_div(T a, T b) {
@@ -146,6 +190,14 @@ template <class T> inline Placed<T> argmin_of(Placed<T> best, Placed<T> other) {
     return argmin_of(best, other.value, other.index);
 }"""
 
+_LANES = """\
+template <class T, int N, class Join> inline T fold(T (&lanes)[N], Join join) {
+    for (int half = N / 2; half > 0; half /= 2) {
+        for (int k = 0; k < half; ++k) lanes[k] = join(lanes[k], lanes[k + half]);
+    }
+    return lanes[0];
+}"""
+
 _ATOMIC_ADD = """\
 template <class T> inline void atomic_add(T* place, T value) {
 #pragma omp atomic
@@ -171,18 +223,19 @@ inline void use_huge_pages(void* start, int64_t bytes) {  // fewer page faults w
 
 SUPPORT: Mapping[str, str] = {
     "bits_as": _BITS,
+    "as": _AS,
     "bfloat16": _BFLOAT16,
     "half": _HALF,
     "float8_e4m3fn": _FLOAT8_E4M3FN,
     "float8_e5m2": _FLOAT8_E5M2,
-    "larger": _LARGER,
-    "smaller": _SMALLER,
+    "larger": _EXTREMES,
     "floor_div": _FLOOR_DIV,
     "floor_divide": _FLOOR_DIVIDE,
     "remainder_of": _REMAINDER,
     "shift_right": _SHIFTS,
     "Moments": _MOMENTS,
     "Placed": _PLACED,
+    "fold": _LANES,
     "atomic_add": _ATOMIC_ADD,
     "is_negative": _SIGN,
     "use_huge_pages": _HUGE_PAGES,
@@ -190,7 +243,12 @@ SUPPORT: Mapping[str, str] = {
 }
 """C++ by the first name it defines; in an order in which each stands behind what it needs."""
 
-_ALSO = {"shift_left": "shift_right", "argmax_of": "Placed", "argmin_of": "Placed"}
+_ALSO = {
+    **dict.fromkeys(("widened", "Narrowed"), "as"),
+    **dict.fromkeys(("smaller", "larger_number", "smaller_number"), "larger"),
+    **dict.fromkeys(("argmax_of", "argmin_of"), "Placed"),
+    "shift_left": "shift_right",
+}
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 

@@ -1,8 +1,8 @@
 """Typed actions on a lifted Triton problem: which there are, and what each gives.
 
-An action is a short text, "softmax_0:XBLOCK=4": the kernel, and what is done to it. Each one keeps what the kernel
-computes, up to the order of sums and the last bits, or is refused. Actions are independent of each other in
-their text, so that a list of them can be carried out again, or without one of them.
+An action is a short text, "softmax_0:XBLOCK=4": the kernel, and what is done to it. Each one keeps what the
+kernel computes, up to the order of sums and the last bits, or is refused. A list of actions can be carried
+out again, in its order, and with one of them left out where the others do not need it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from assay.lift.record import CannotLift, Kernel, Lifted
+from assay.lift.triton_arithmetic import arithmetic_actions, fast_exp, narrow, reciprocal
 from assay.lift.triton_buffers import Overlap, overlaps
 from assay.lift.triton_fusion import fuse_next
 from assay.lift.triton_knobs import knob_actions, set_knob
 from assay.lift.triton_launch import print_triton
-from assay.lift.triton_loops import few_programs, grid_actions, loop_actions, set_loop, swap_grid
+from assay.lift.triton_loops import (
+    few_programs,
+    grid_actions,
+    group_programs,
+    loop_actions,
+    set_loop,
+    swap_grid,
+)
 from assay.lift.triton_memory import mask_actions, memory_actions, set_policy, unmask
-from assay.lift.triton_rounding import fast_exp, reciprocal, rounding_actions
 from assay.lift.triton_rows import hold_rows
 
 _PLAIN: dict[str, Callable[[Kernel], Kernel]] = {
     "swap_grid": swap_grid,
     "fast_exp": fast_exp,
     "reciprocal": reciprocal,
+    "narrow": narrow,
 }
 
 
@@ -41,7 +49,7 @@ def available(lifted: Lifted) -> tuple[str, ...]:
 def _words(kernel: Kernel) -> Iterator[str]:
     yield "fuse_next"
     yield "persistent"
-    yield from rounding_actions(kernel)
+    yield from arithmetic_actions(kernel)
     yield from mask_actions(kernel)
     yield from knob_actions(kernel)
     yield from loop_actions(kernel)
@@ -86,6 +94,8 @@ def _changed(kernel: Kernel, word: str, overlap: Overlap) -> Kernel:
         return unmask(kernel, value)
     if what == "programs":
         return few_programs(kernel, _number(word, value))
+    if what == "group":
+        return group_programs(kernel, _number(word, value))
     if what.startswith(("pipeline[", "unroll[", "flatten[")):
         return set_loop(kernel, what, value, overlap)
     if what.endswith("]"):

@@ -1,7 +1,7 @@
 """Which parameters of a kernel may be given the same memory.
 
-Followed through the lines of the wrapper: what is a view of what. Where a line cannot be read, its result counts
-as sharing memory with everything it is made from.
+Followed through the lines of the wrapper: what is a view of what. Where a line cannot be read, its result
+counts as sharing memory with everything it is made from.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def pointer_types(kernel: Kernel) -> dict[str, str]:
 
 
 def without_dead_results(lifted: Lifted, name: str) -> Lifted:
-    """Without what a kernel writes into buffers of the wrapper that nothing reads, and without those buffers."""
+    """Without what a kernel writes into buffers that nothing reads, and without those buffers."""
     kernel = next(kernel for kernel in lifted.kernels if kernel.name == name)
     launches = [step for step in lifted.steps if isinstance(step, Launch) and step.kernel == name]
     if len(launches) != 1:

@@ -1,8 +1,9 @@
 """Fuses a reduction over rows with the pointwise kernel behind it that reads the result of each row.
 
 Inductor keeps the two apart where it sees different loops over the same elements: group norm, quantisation by
-blocks. Fused, the second part walks over the row again while it is in cache, or takes it from registers once the
-kernel holds rows. Refused where the second kernel reads a result of another row, or writes what the first reads.
+blocks. Fused, the second part walks over the row again while it is in cache, or takes it from registers once
+the kernel holds rows. Refused where the second kernel reads a result of another row, or writes what the first
+reads.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ class _Merge:
         self._rename(added, names)
         self._take_row_values(function, added)
         self._move_to_rows(function, added)
-        self._append(function, added, lambda one, other: bool(self._owner(names, one) & self._owner(names, other)))
+        self._append(
+            function, added, lambda one, other: bool(self._owner(names, one) & self._owner(names, other))
+        )
         given = dict(zip(self.first.parameters, self.start.arguments, strict=True))
         given |= {names[p]: text for p, text in zip(self.second.parameters, self.end.arguments, strict=True)}
         kept = [name for name in given if name in names_in(function)]

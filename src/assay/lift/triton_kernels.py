@@ -1,8 +1,8 @@
 """Reads the Triton kernels out of the file that inductor wrote for a GPU.
 
 Each `async_compile.triton(name, source)` becomes a `Kernel`: plain Triton, a short name, the launch
-configuration as knobs, the grid as expressions. Nothing is imported or run for it. Kernels of several variants
-(multi_kernel, combo kernels) and grids that programs share by barriers are refused.
+configuration as knobs, the grid as expressions. Nothing is imported or run for it. Kernels of several forms
+(multi_kernel, combo kernels) and grids whose programs wait for each other are refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from typing import Any
 from assay.lift.record import CannotLift, Kernel, Launch
 from assay.lift.triton_launch import LAUNCH_OPTIONS, first_knobs, grid_of
 from assay.lift.triton_plain import make_plain
-from assay.lift.triton_syntax import BLOCK_OF, Rename, constant, definitions, names_in, unparse
+from assay.lift.triton_syntax import BLOCK_OF, Rename, calls, constant, definitions, names_in, unparse
 
 KINDS = ("pointwise", "reduction", "persistent_reduction")
 PREFIX = re.compile(r"triton_(poi|red|per|tem|spl|unk)_fused_")
-UNTELLING = frozenset({"to", "copy", "view", "unsqueeze", "squeeze", "clone", "expand", "permute", "transpose",
-                       "slice", "select", "prepare", "online", "convert", "element", "type", "native", "legit",
-                       "forward", "zeros", "ones", "like", "full", "arange", "constant"})  # fmt: skip
+UNTELLING = frozenset(
+    (
+        *("to", "copy", "view", "unsqueeze", "squeeze", "clone", "expand", "permute", "transpose", "slice"),
+        *("select", "prepare", "online", "convert", "element", "type", "native", "legit", "forward"),
+        *("zeros", "ones", "like", "full", "arange", "constant"),
+    )
+)
+"""Parts of operators' names that say little about a kernel."""
 
 
 def read_kernels(wrapper_source: str, configs: Mapping[str, Mapping[str, int]]) -> tuple[Kernel, ...]:
@@ -103,7 +108,7 @@ def _read_kernel(name: str, source: str, config: Mapping[str, int], taken: set[s
     kernel.decorator_list = [d for d in kernel.decorator_list if d is not decorator]
     kernel.name = short_name(name, taken)
     sizes = {axis: constant(kernel, f"{axis}numel") for axis in BLOCK_OF if _has_axis(kernel, axis)}
-    facts["divides"] = " ".join(_unmasked(kernel, sizes))
+    facts |= {"divides": " ".join(_unmasked(kernel, sizes)), "dot": _product(kernel)}
     for function in functions:
         make_plain(function)
     return _assembled(kernel, functions, facts, config, sizes)
@@ -152,6 +157,14 @@ def _text(kernel: ast.FunctionDef, functions: list[ast.FunctionDef]) -> str:
         function.name = names[function.name]
     Rename(names).visit(tree)
     return unparse(tree)
+
+
+def _product(kernel: ast.FunctionDef) -> str:
+    """ "half" where the kernel multiplies matrices in 16 bits, "full" in more, "" where it does not."""
+    if not calls(kernel, "dot"):
+        return ""
+    casts = {ast.unparse(n.args[0]) for n in ast.walk(kernel) if isinstance(n, ast.Call) and n.args}
+    return "half" if casts & {"tl.float16", "tl.bfloat16"} else "full"
 
 
 def _has_axis(kernel: ast.FunctionDef, axis: str) -> bool:
@@ -210,12 +223,12 @@ def _entries(node: ast.expr | None) -> dict[str, ast.expr]:
         return {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
-        return {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
+        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
     return {}
 
 
 def short_name(name: str, taken: set[str]) -> str:
-    """ "softmax_0" for triton_red_fused__softmax_exp_sub_0: the operators that tell something, and a number."""
+    """Of triton_red_fused__softmax_exp_sub_0: "softmax_exp_0", two operators that tell something."""
     words = PREFIX.sub("", name).split("_")
     number = words.pop() if words[-1].isdigit() else "0"
     telling = [word for word in dict.fromkeys(words) if word and not word.isdigit() and word not in UNTELLING]

@@ -6,6 +6,7 @@ measurement to say. Block sizes of a persistent reduction's row are no knobs: th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -23,6 +24,10 @@ MOST_EACH = 128
 """Elements of a tile for one thread; more cannot stay in registers."""
 REGISTERS = 65536
 """Of one processor."""
+SHARED_BYTES = 227 * 1024
+"""For one program."""
+LEAST_OF_PRODUCT = 16
+"""A side of what tl.dot takes."""
 
 
 def sizes_of(kernel: Kernel) -> dict[str, int]:
@@ -52,7 +57,7 @@ def elements(kernel: Kernel, knobs: Mapping[str, int] | None = None) -> int:
 
 
 def set_knob(kernel: Kernel, knob: str, value: int) -> Kernel:
-    """The kernel with another value for a knob; refused where that would change what it computes or cannot run."""
+    """The kernel with another value for a knob; refused where it cannot run with it, or not right."""
     if knob not in kernel.knobs and knob not in LAUNCH_OPTIONS:
         raise CannotLift(f"{kernel.name} has no knob {knob}")
     if value not in _legal(kernel, knob):
@@ -60,7 +65,7 @@ def set_knob(kernel: Kernel, knob: str, value: int) -> Kernel:
     knobs = {**kernel.knobs, knob: value}
     if knob == "maxnreg" and value == 0:
         del knobs[knob]
-    if knob.endswith("BLOCK") or knob == "num_warps":
+    if knob.endswith("BLOCK") or knob in ("num_warps", "num_stages"):
         _check_tile(kernel, knobs)
     if knobs.get("maxnreg", 0) * 32 * knobs["num_warps"] > REGISTERS:
         raise CannotLift(
@@ -77,20 +82,40 @@ def _legal(kernel: Kernel, knob: str) -> tuple[int, ...]:
         return options[knob]
     if not knob.endswith("BLOCK"):
         raise CannotLift(f"{kernel.name}: {knob} is not a knob that can be turned")
+    if kernel.facts["dot"] and knob == "ZBLOCK":
+        return (1,)
     axis = next(axis for axis, block in BLOCK_OF.items() if block == knob)
     size = sizes_of(kernel).get(axis)
     most = power_of_2(size) if size else MOST_ELEMENTS
+    least = LEAST_OF_PRODUCT if kernel.facts["dot"] else 1
     must_divide = divisibility(kernel).get(knob)
-    values = [1 << bits for bits in range(17) if 1 << bits <= min(most, MOST_ELEMENTS)]
+    values = [1 << bits for bits in range(17) if least <= 1 << bits <= max(least, min(most, MOST_ELEMENTS))]
     return tuple(value for value in values if must_divide is None or must_divide % value == 0)
 
 
 def _check_tile(kernel: Kernel, knobs: Mapping[str, int]) -> None:
+    threads = 32 * knobs["num_warps"]
+    if kernel.facts["dot"]:
+        _check_product(kernel, knobs, threads)
+        return
     total = elements(kernel, knobs)
-    if total > MOST_ELEMENTS or total > MOST_EACH * 32 * knobs["num_warps"]:
+    if total > MOST_ELEMENTS or total > MOST_EACH * threads:
         raise CannotLift(
             f"{kernel.name}: a tile of {total} elements is too large for {knobs['num_warps']} warps"
         )
+
+
+def _check_product(kernel: Kernel, knobs: Mapping[str, int], threads: int) -> None:
+    """Sums have to fit into registers, and what is loaded ahead into shared memory."""
+    sums = knobs["XBLOCK"] * knobs["YBLOCK"]
+    if sums > MOST_EACH * threads:
+        raise CannotLift(f"{kernel.name}: {sums} sums are too many for {knobs['num_warps']} warps")
+    widest = (
+        max((int(bits) for bits in re.findall(r"=\*[a-z]+(\d+)", kernel.facts["types"])), default=32) // 8
+    )
+    ahead = (knobs["XBLOCK"] + knobs["YBLOCK"]) * knobs["R0_BLOCK"] * widest * knobs["num_stages"]
+    if ahead > SHARED_BYTES:
+        raise CannotLift(f"{kernel.name}: {ahead} bytes in flight do not fit into shared memory")
 
 
 def knob_actions(kernel: Kernel) -> Iterator[str]:
@@ -103,9 +128,9 @@ def knob_actions(kernel: Kernel) -> Iterator[str]:
             yield f"{knob}={now * step}"
             if now % step == 0:
                 yield f"{knob}={now // step}"
-    if "tl.dot" in kernel.text:  # elsewhere it changes nothing: see tl.range's num_stages
+    if kernel.facts["dot"]:  # elsewhere it changes nothing: see tl.range's num_stages
         yield from (f"num_stages={stages}" for stages in STAGES if stages != kernel.knobs["num_stages"])
-    if elements(kernel) >= 16 * 32 * kernel.knobs["num_warps"]:
+    elif elements(kernel) >= 16 * 32 * kernel.knobs["num_warps"]:
         yield from (
             f"maxnreg={limit}" for limit in REGISTER_LIMITS if limit != kernel.knobs.get("maxnreg", 0)
         )

@@ -24,6 +24,8 @@ LIBDEVICE = "from triton.language.extra import libdevice"
 
 def first_knobs(kind: str, sizes: Mapping[str, int], facts: Mapping[str, str]) -> dict[str, int]:
     """Block sizes and warps to begin with. `sizes` are numbers of elements by axis: x, y, z, r0_, r1_."""
+    if facts.get("dot"):
+        return _product_knobs(sizes, facts)
     if kind == "pointwise":
         return _pointwise_knobs(sizes)
     if kind == "reduction":
@@ -81,12 +83,26 @@ def _tiled_reduction_knobs(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _persistent_knobs(sizes: Mapping[str, int], hint: str) -> dict[str, int]:
-    """Whole rows at once: about 1024 elements for each program, a row at least."""
+    """Whole rows at once: about 1024 elements for each program, a row at least; short rows by one warp."""
     r = power_of_2(sizes["r0_"]) * power_of_2(sizes.get("r1_", 1))
     rows = _within(1024 // r, 1, 8 if hint == "INNER" else 128)
     xblock = min(rows, power_of_2(sizes["x"]))
     knobs = {"XBLOCK": xblock} | ({"YBLOCK": 1} if "y" in sizes else {})
-    return knobs | {"num_warps": _within(xblock * r // 256, 1, 16), "num_stages": 1}
+    by_one_warp = hint == "INNER" and 256 <= r <= 1024 and sizes["x"] >= 1024
+    warps = 1 if by_one_warp else _within(xblock * r // 128, 2, 8)
+    return knobs | {"num_warps": warps, "num_stages": 1}
+
+
+def _product_knobs(sizes: Mapping[str, int], facts: Mapping[str, str]) -> dict[str, int]:
+    """A product of matrices: tiles of 128 by 128 for tensor cores, of 64 by 64 for exact float32."""
+    is_exact = facts["dot"] == "full"
+    side, depth = (64, 32) if is_exact else (128, 64)
+    knobs = {"ZBLOCK": 1} if "z" in sizes else {}
+    knobs |= {
+        f"{axis.upper()}BLOCK": _within(power_of_2(sizes[axis]), 16, side) for axis in "yx" if axis in sizes
+    }
+    knobs["R0_BLOCK"] = _within(power_of_2(sizes["r0_"]), 16, depth)
+    return knobs | {"num_warps": 4 if is_exact else 8, "num_stages": 3}
 
 
 def grid_of(grid_type: str, sizes: Mapping[str, str], knobs: Mapping[str, int]) -> tuple[str, ...]:
@@ -101,6 +117,8 @@ def grid_of(grid_type: str, sizes: Mapping[str, str], knobs: Mapping[str, int]) 
     if grid_type == "Grid2DWithYZOverflow":
         layers = f"triton.cdiv({count('y')}, {MOST_PROGRAMS[1]})"
         return count("x"), f"triton.cdiv({count('y')}, {layers})", layers
+    if grid_type == "BatchMatmulGrid3D":
+        return count("z"), count("y"), count("x")
     raise CannotLift(f"launch grids of inductor's type {grid_type}")
 
 
@@ -181,7 +199,7 @@ def _axis_text(text: str, knobs: Mapping[str, int], arguments: Mapping[str, str]
 
 
 def print_triton(lifted: Lifted) -> tuple[str, tuple[str, ...]]:
-    """The kernels with their imports as the text of a module, and a line of Python for each launch, in order."""
+    """The kernels and their imports as the text of a module, and a line of Python for each launch in turn."""
     kernels = {kernel.name: kernel for kernel in lifted.kernels}
     launches = [step for step in lifted.steps if isinstance(step, Launch)]
     used = [k for k in lifted.kernels if any(launch.kernel == k.name for launch in launches)]

@@ -1,4 +1,4 @@
-"""Actions on the loops and the grid of a lifted kernel: pipelines, unrolling, programs that take several tiles."""
+"""Actions on the loops and the grid of a lifted kernel: pipelines, unrolling, programs with several tiles."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ DEPTHS = (2, 3, 4)
 UNROLLING = (2, 4)
 PROGRAMS_EACH = (1, 2, 4, 8)
 """Programs for each processor of the GPU, where programs take one tile after the other."""
+GROUPS = (4, 8, 16)
+"""Rows of tiles that are walked together, so that what they have in common stays in cache."""
 LOOP = re.compile(r"(pipeline|unroll|flatten)\[(\d+)\]")
 KEYWORDS = {"pipeline": "num_stages", "unroll": "loop_unroll_factor", "flatten": "flatten"}
 
@@ -84,6 +86,7 @@ def grid_actions(kernel: Kernel) -> Iterator[str]:
         yield from (f"programs={processors * each}" for each in PROGRAMS_EACH)
     else:
         yield "swap_grid"
+        yield from (f"group={rows}" for rows in GROUPS)
 
 
 def few_programs(kernel: Kernel, programs: int) -> Kernel:
@@ -132,7 +135,8 @@ def _is_constant(node: ast.stmt) -> bool:
 def swap_grid(kernel: Kernel) -> Kernel:
     """Programs that follow each other go along y and not along x, or the other way round."""
     tree, function = parse(kernel.text)
-    if len(kernel.grid) < 2 or "z" in sizes_of(kernel):
+    is_grouped = len(kernel.grid) == 2 and calls(function, "num_programs")
+    if len(kernel.grid) < 2 or "z" in sizes_of(kernel) or is_grouped:
         raise CannotLift(f"{kernel.name}: its grid has no two axes to swap")
     CallRewrite(_other_axis).visit(function)
     grid = (kernel.grid[1], kernel.grid[0])
@@ -142,6 +146,22 @@ def swap_grid(kernel: Kernel) -> Kernel:
     changed = replace(kernel, text=unparse(tree), grid=grid)
     check_grid(changed)
     return changed
+
+
+def group_programs(kernel: Kernel, rows: int) -> Kernel:
+    """Walks over a grid of two axes in groups of rows, down each column of a group."""
+    tree, function = parse(kernel.text)
+    if len(kernel.grid) != 2 or calls(function, "num_programs") or rows not in GROUPS:
+        raise CannotLift(f"{kernel.name}: its grid has no two axes to be walked in groups of {rows}")
+    names = {"0": "column", "1": "row"}
+
+    def place(call: ast.Call) -> ast.expr:
+        return expression(names[text_of(call.args[0])]) if tl_name(call) == "program_id" else call
+
+    CallRewrite(place).visit(function)
+    ids = "tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0)"
+    function.body.insert(0, statement(f"row, column = tl.swizzle2d({ids}, {rows})"))
+    return replace(kernel, text=unparse(tree))
 
 
 def _other_axis(call: ast.Call) -> ast.expr:

@@ -1,10 +1,11 @@
-"""Actions on the loads and stores of a lifted kernel: what caches are told, and masks that are always true."""
+"""Actions on the loads and stores of a lifted kernel: what caches are told, masks that are always true."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from assay.lift.record import CannotLift, Kernel
@@ -12,6 +13,7 @@ from assay.lift.triton_knobs import divisibility, sizes_of, with_divisibility
 from assay.lift.triton_syntax import (
     BLOCK_OF,
     CallRewrite,
+    Substitution,
     argument,
     assignment_counts,
     blocks,
@@ -143,15 +145,28 @@ def _reduced(condition: ast.expr, mask: str) -> ast.expr | None:
 
 
 def forward_copies(function: ast.FunctionDef) -> None:
-    """`_acc = tmp7` right after `tmp7 = ...`: the accumulator takes the value itself."""
+    """`_acc = tmp7` right after `tmp7 = ...` takes the value itself; a copy that never changes is its original."""
     counts = assignment_counts(function)
+    uses = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
+    same: dict[str, ast.expr] = {}
     for block in blocks(function):
-        for place in range(len(block) - 1, 0, -1):
+        for place in range(len(block) - 1, -1, -1):
             copy, source = block[place], block[place - 1]
-            if not (isinstance(copy, ast.Assign) and isinstance(copy.value, ast.Name)):
+            name = simple_target(copy)
+            if name is None or not (isinstance(copy, ast.Assign) and isinstance(copy.value, ast.Name)):
                 continue
-            name = copy.value.id
-            uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
-            if simple_target(source) == name and counts[name] == 1 and uses == 2 and isinstance(source, ast.Assign):
+            original = copy.value.id
+            is_next = place > 0 and simple_target(source) == original and uses[original] == 2
+            if is_next and counts[original] == 1 and isinstance(source, ast.Assign):
                 source.targets = copy.targets
                 del block[place]
+            elif counts[name] == counts[original] == 1:
+                same[name] = copy.value
+    Substitution({name: _origin(name, same) for name in same}).visit(function)
+
+
+def _origin(name: str, same: Mapping[str, ast.expr]) -> ast.expr:
+    value = same[name]
+    while isinstance(value, ast.Name) and value.id in same:
+        value = same[value.id]
+    return value

@@ -115,10 +115,9 @@ def _drop_asserts_and_barriers(function: ast.FunctionDef) -> None:
 
 def _cast(node: ast.AST) -> tuple[ast.expr, str] | None:
     """(value, type) of `value.to(type)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
-        if len(node.args) == 1 and not node.keywords:
-            return node.func.value, text_of(node.args[0])
-    return None
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to"):
+        return None
+    return (node.func.value, text_of(node.args[0])) if len(node.args) == 1 and not node.keywords else None
 
 
 def _drop_needless_casts(function: ast.FunctionDef) -> None:

@@ -1,8 +1,8 @@
 """Turns a reduction that walks along rows in loops into one that holds whole rows at once.
 
 Each loop becomes its body, run once. What later loops would read again is then there already: one pass over
-memory in place of two or three. Running maxima, means and sums of exponentials are computed in the direct way.
-Results may differ in the last bits, as sums are added up in another order.
+memory in place of two or three. Running maxima, means and sums of exponentials are computed directly. Results
+may differ in the last bits, as sums are added up in another order.
 """
 
 from __future__ import annotations

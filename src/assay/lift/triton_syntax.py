@@ -1,7 +1,7 @@
 """Triton kernels as syntax trees: what reading a kernel and changing it have in common.
 
-A kernel's text holds one function, with the functions it alone calls before it. Everything here looks at the form
-that inductor writes (names assigned once, straight code, loops over `tl.range`) and is not meant for
+A kernel's text holds one function, with the functions it alone calls before it. Everything here looks at the
+form that inductor writes (names assigned once, straight code, loops over `tl.range`) and is not meant for
 other Triton.
 """
 
@@ -13,8 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from assay.lift.record import CannotLift
 
-SIDE_EFFECTS = frozenset({"store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas",
-                          "device_assert", "debug_barrier", "inline_asm_elementwise", "device_print"})  # fmt: skip
+SIDE_EFFECTS = frozenset(
+    (
+        *("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas"),
+        *("device_assert", "debug_barrier", "device_print", "inline_asm_elementwise"),
+    )
+)
+"""Functions of tl that do something besides giving a value."""
 BLOCK_OF = {"x": "XBLOCK", "y": "YBLOCK", "z": "ZBLOCK", "r0_": "R0_BLOCK", "r1_": "R1_BLOCK"}
 
 
@@ -46,10 +51,9 @@ def statement(text: str) -> ast.stmt:
 
 def tl_name(node: ast.AST) -> str:
     """ "load" for a call of tl.load, "" for anything else."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if isinstance(node.func.value, ast.Name) and node.func.value.id == "tl":
-            return node.func.attr
-    return ""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return ""
+    return node.func.attr if isinstance(node.func.value, ast.Name) and node.func.value.id == "tl" else ""
 
 
 def calls(tree: ast.AST, name: str) -> list[ast.Call]:

@@ -61,7 +61,7 @@ def arms(view: View) -> dict[str, Arm]:
 def _gain(member: Member, view: View, best_before: float) -> float:
     if member.ratio is None:
         return 0.0
-    parents = [view.by_id[number].speed for number in member.parents]
+    parents = [view.by_id[number].middle for number in member.parents]
     start = max(parents, default=best_before)
     gained = max(0.0, math.log(member.ratio.low / start)) if start > 0 and member.ratio.low > 0 else 0.0
     return gained * (NEW_BEST if member.ratio.low > best_before else 1.0)

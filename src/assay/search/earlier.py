@@ -34,7 +34,7 @@ class EarlierProposer:
     def read(paths: tuple[Path, ...], problem: Problem, device: str) -> EarlierProposer:
         views = [view for path in paths for view in _views(path, problem, device)]
         drafts = [
-            Draft(m.draft.source, m.draft.suffix, m.draft.name, (), f"{m.speed:.2f}x in an earlier search")
+            Draft(m.draft.source, m.draft.suffix, m.draft.name, (), f"{m.middle:.2f}x in an earlier search")
             for view in views
             if view.problem.name == problem.name
             for m in view.ranked[:MOST]

@@ -190,8 +190,8 @@ def split(member: Member, verdict: Passed, view: View) -> tuple[tuple[str, float
     line = view.ancestry(member)
     for child, parent in itertools.pairwise(line):
         added = [one for one in child.draft.actions if one not in parent.draft.actions]
-        if added and all("=" in one for one in added) and parent.speed > 0 and child.speed > 0:
-            knobs *= child.speed / parent.speed
+        if added and all("=" in one for one in added) and parent.ratio and child.ratio:
+            knobs *= child.ratio.middle / parent.ratio.middle
     return (("structure", total / knobs / launch), ("knobs", knobs), ("launch", launch), ("precision", 1.0))
 
 

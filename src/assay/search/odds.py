@@ -75,7 +75,7 @@ def outcomes(view: View) -> Iterable[tuple[str, bool]]:
 
 
 def _is_faster(member: Member, parent: Member) -> bool:
-    return member.ratio is not None and member.ratio.low > parent.speed
+    return member.ratio is not None and member.ratio.low > parent.middle
 
 
 def summary(views: Iterable[View]) -> Mapping[str, tuple[float, float]]:

@@ -130,10 +130,16 @@ class Member:
         return None
 
     @property
+    def middle(self) -> float:
+        """What others have to beat: its ratio, or what it is ranked by where it has none."""
+        return self.speed if self.ratio is None else self.ratio.middle
+
+    @property
     def speed(self) -> float:
-        """For ranking: 0 for what is not right, a little for what is right and untimed."""
+        """For ranking: the lower end of its ratio, so that noise wins nothing. 0 for what is not right, a
+        little for what is right and untimed."""
         if self.ratio is not None:
-            return self.ratio.middle
+            return self.ratio.low
         return 1e-6 if self.is_right else 0.0
 
 

@@ -3,9 +3,10 @@
 Building a torch extension takes a minute, and a Python candidate does it on import, every time. In the child
 these two functions are wrapped: what they build is handed to the judge once the candidate is loaded, before
 any input exists, and is given back the next time the same source runs. A library is used only for the very
-same arguments, and only ever for the same candidate.
+same arguments, and only ever for the same candidate. It is given back as torch gives it: an imported module,
+or the path of a library that is loaded.
 
-Not covered: builds a candidate starts any other way.
+Not covered: programs (`is_standalone`), and builds a candidate starts any other way.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.util
+import inspect
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.utils.cpp_extension as cpp_extension
 
 from assay.records.codec import digest
@@ -56,16 +59,20 @@ class InlineBuilds:
         return len(index).to_bytes(8, "big") + index + b"".join(file.read_bytes() for file in files)
 
     def _wrapped(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
         @functools.wraps(original)
         def build(name: str, *args: Any, **kwargs: Any) -> Any:
+            asked = signature.bind(name, *args, **kwargs).arguments
+            is_module = asked.get("is_python_module", True)
             path = self._folder / (_key(original.__name__, name, args, kwargs) + SUFFIX)
-            if path.exists() and kwargs.get("is_python_module", True):
-                return _import_library(name, path)
-            module = original(name, *args, **kwargs)
-            built = getattr(module, "__file__", None)
-            if built:
+            if path.exists():
+                return _import_library(name, path) if is_module else _load_library(path)
+            made = original(name, *args, **kwargs)
+            built = getattr(made, "__file__", None) if is_module else made
+            if built and not asked.get("is_standalone", False):
                 path.write_bytes(Path(built).read_bytes())
-            return module
+            return made
 
         return build
 
@@ -83,3 +90,8 @@ def _import_library(name: str, path: Path) -> Any:
     loader.exec_module(module)
     sys.modules[name] = module
     return module
+
+
+def _load_library(path: Path) -> str:
+    torch.ops.load_library(path)
+    return str(path)

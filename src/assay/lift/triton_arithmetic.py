@@ -1,13 +1,15 @@
-"""Actions that change a lifted kernel's results in the last bits: a cheaper exponential, a product for a quotient.
+"""Actions on the arithmetic of a lifted kernel: cheaper exponentials, products for quotients, narrow numbers.
 
-Both stay within a few units in the last place of float32. Whether that is enough is for the judge to say.
+The first two change results in the last bits of float32. Whether that is enough is for the judge to say.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeGuard
 
 from assay.lift.record import CannotLift, Kernel
 from assay.lift.triton_library import FAST, WITH_EXP
@@ -15,21 +17,24 @@ from assay.lift.triton_syntax import (
     CallRewrite,
     assignment_counts,
     blocks,
+    definition,
     expression,
     names_in,
     parse,
     simple_target,
     statement,
     text_of,
+    tl_name,
     unparse,
 )
 
 ROW_VALUE = "[:, None]"
 
 
-def rounding_actions(kernel: Kernel) -> Iterator[str]:
+def arithmetic_actions(kernel: Kernel) -> Iterator[str]:
     yield "fast_exp"
     yield "reciprocal"
+    yield "narrow"
 
 
 def fast_exp(kernel: Kernel) -> Kernel:
@@ -72,8 +77,44 @@ def reciprocal(kernel: Kernel) -> Kernel:
     return replace(kernel, text=unparse(tree))
 
 
+def narrow(kernel: Kernel) -> Kernel:
+    """Constants that positions are compared with, in 32 bits: 64 take two instructions each. Exact."""
+    tree, function = parse(kernel.text)
+    uses = Counter(
+        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    )
+    in_comparisons = Counter(
+        name.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Compare)
+        for name in (node.left, *node.comparators)
+        if isinstance(name, ast.Name)
+    )
+    before = unparse(tree)
+    for name in in_comparisons:
+        value = definition(function, name)
+        if value is not None and uses[name] == in_comparisons[name] and _is_wide_constant(value):
+            value.args[2] = expression("tl.int32")
+    if unparse(tree) == before:
+        raise CannotLift(f"{kernel.name} compares nothing with constants of 64 bits")
+    return replace(kernel, text=unparse(tree))
+
+
+def _is_wide_constant(value: ast.expr) -> TypeGuard[ast.Call]:
+    """`tl.full([1], 112, tl.int64)`, of a number that 32 bits hold."""
+    if not (isinstance(value, ast.Call) and tl_name(value) == "full" and len(value.args) == 3):
+        return False
+    number = ast.literal_eval(value.args[1]) if _is_number(value.args[1]) else None
+    return text_of(value.args[2]) == "tl.int64" and isinstance(number, int) and abs(number) < 2**31
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant)
+
+
 def _is_row_value(node: ast.stmt, assigned: int) -> bool:
-    """`tmp4 = tmp4[:, None]` or `tmp6 = tl.sum(tmp5, 1)[:, None]`: one value for a row; two assignments at most."""
+    """`tmp4 = tmp4[:, None]` or `tmp6 = tl.sum(tmp5, 1)[:, None]`: a value for each row."""
     return isinstance(node, ast.Assign) and ROW_VALUE in text_of(node.value) and assigned <= 2
 
 
