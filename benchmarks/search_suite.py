@@ -28,6 +28,7 @@ from assay.judge import Policy, read_environment, resolve_device, scored_case
 from assay.problems import Problem
 from assay.records import to_plain
 from assay.search import STRATEGIES, CompilerProposer, Ending, Finish, Limits, Pace, Search, Status
+from assay.search.finish import POLISHED
 
 
 class Bench:
@@ -93,7 +94,7 @@ class Bench:
             crew,
             limits=Limits(
                 wall_s=self._options.each,
-                evaluations=self._options.evaluations,
+                evaluations=self._options.evaluations - POLISHED,
                 stalled_after=self._options.stalled,
                 percent_of_limit=97,
             ),
@@ -116,6 +117,7 @@ class Bench:
             "duplicates": sum(m.duplicate_of is not None for m in view.members),
         }
         finish = Finish(archive, problem, self._device, compiler.rebuild, print)
+        finish.polish(crew, compiler.propose)
         left_out = finish.shorten(crew) if self._options.shorten else ()
         self._finishes[problem.name] = (finish, left_out, facts)
 

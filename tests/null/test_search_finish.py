@@ -92,6 +92,28 @@ def test_a_fresh_judge_has_the_last_word(tmp_path: Path) -> None:
     assert ending.refused and all("wrong before a fresh judge" in line for line in ending.refused)
 
 
+def test_knobs_are_polished_only_beyond_noise(tmp_path: Path) -> None:
+    speeds = iter((1.141, 1.3, 1.301, 1.2))
+
+    def tune(request: Request, view: View) -> Reply:
+        made = next(speeds, None)
+        if made is None:
+            return Reply(exhausted=True)
+        start = view.by_id[request.parents[0]].draft.actions
+        tuned.append(request.parents[0])
+        return Reply((Draft(source(made), ".py", "tuned", (*start, f"k0:XBLOCK={len(tuned)}")),))
+
+    tuned: list[int] = []
+    with open_archive(tmp_path / "s", load_problem(PROBLEM)) as archive:
+        keep(archive, Request(1, BEGIN), rebuild(("variant:default", "wide"), None))
+        judge_all(archive, Believing())
+        finish = Finish(archive, load_problem(PROBLEM), "cpu", rebuild, lambda text: None)
+        finish.polish(Believing(), tune)
+        best = finish.view().best
+    assert tuned == [1, 1, 3, 3], "1.141 is no better than 1.14 beyond noise, 1.301 no better than 1.3"
+    assert best is not None and best.operator.key == "finish/polish"
+
+
 def test_changes_of_a_text_can_be_left_out_one_by_one() -> None:
     before = "a\nb\nc\nd\ne\n"
     after = "a\nB\nc\nd\ne\nf\n"

@@ -95,8 +95,10 @@ class SearchArchive(Archive):
             "exhausted, cost_usd, seconds FROM requests ORDER BY id"
         )
         return [
-            Asked(*who, tuple(json.loads(parents)), idea, bool(done), trouble, bool(end), usd, seconds)
-            for *who, parents, idea, done, trouble, end, usd, seconds in rows
+            Asked(
+                n, problem, who, how, needs, tuple(json.loads(of)), idea, bool(done), why, bool(end), usd, s
+            )
+            for n, problem, who, how, needs, of, idea, done, why, end, usd, s in rows
         ]
 
     def keep_answer(self, request: int, answer: Answered) -> list[Drafted]:

@@ -38,6 +38,7 @@ def _places(wanted: str | None, wanted_jobs: int | None, *, speed: bool) -> tupl
     if jobs > 1 and speed:
         raise UserError("what is timed needs its device alone: give --jobs 1, or --no-speed")
     if device == "cpu":
-        return ["cpu"] * jobs, max(1, cores // jobs)
+        # Whoever has said how many threads there are to be is taken at their word.
+        return ["cpu"] * jobs, 0 if os.environ.get("OMP_NUM_THREADS") else max(1, cores // jobs)
     devices = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if device == "cuda" else [device]
     return devices * jobs, 0

@@ -6,6 +6,7 @@ import json
 import queue
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from assay.evaluation import Crew, Suite, Workers
     from assay.evaluation.ray_crew import RayCrew
     from assay.problems import Problem
-    from assay.search import Proposer, Status, View
-    from assay.search.finish import Rebuild
+    from assay.search import CompilerProposer, Proposer, Status, View
     from assay.search.protocol import Draft
     from assay.search.snapshot import Command
 
@@ -117,6 +117,10 @@ def _settle_facts(archive: SearchArchive, wanted: Wanted, policy: dict[str, Any]
         archive.set_fact(name, value)
 
 
+def _no_list_of_actions(_actions: Sequence[str], _view: View) -> None:
+    """Nobody here makes a candidate of a list of actions."""
+
+
 class _Session:
     """One start of the command."""
 
@@ -142,10 +146,14 @@ class _Session:
 
         with closing(self._open_crew()) as crew:
             device = "cpu" if self._wanted.replay else crew.describe_device()[0]
-            proposers, rebuild = self._proposers(crew, device)
+            proposers, compiler = self._proposers(crew, device)
+            rebuild = compiler.rebuild if compiler is not None else _no_list_of_actions
+            tune = compiler.propose if compiler is not None else None
             try:
                 reason = self._drive(crew, device, proposers)
                 finish = Finish(self._archive, self._problem, device, rebuild, self._tell)
+                if tune is not None:
+                    finish.polish(crew, tune)
                 left_out = finish.shorten(crew)
             except KeyboardInterrupt:
                 return show_stopped(self._console, self._archive, self._out(), self._shown)
@@ -168,7 +176,7 @@ class _Session:
         from assay.search import STRATEGIES, Pace, Search
         from assay.search.showing import Showing
 
-        wanted, limits = self._wanted, self._wanted.limits()
+        wanted, limits = self._wanted, self._wanted.limits(polished="compiler" in self._wanted.proposers)
         show_estimate(self._console, self._archive, wanted, [proposer.name for proposer in proposers])
         commands: queue.Queue[Command] = queue.Queue()
         showing = Showing(self._problem.name, device, wanted.strategy, limits)
@@ -195,16 +203,15 @@ class _Session:
             )
             return search.drive(self._tell_waiting)
 
-    def _proposers(self, crew: Crew | RayCrew, device: str) -> tuple[list[Proposer], Rebuild]:
+    def _proposers(self, crew: Crew | RayCrew, device: str) -> tuple[list[Proposer], CompilerProposer | None]:
         from assay.search import CompilerProposer, EarlierProposer, QueueProposer, read_recording
 
         wanted, found = self._wanted, list[Any]()
-        rebuild: Rebuild = lambda actions, view: None  # noqa: E731 - nobody's list of actions
+        compiler = None
         if wanted.replay is not None:
             found += read_recording(wanted.replay, self._problem.name).proposers
         if "compiler" in wanted.proposers:
             compiler = CompilerProposer(self._case(device), device, wanted.seed)
-            rebuild = compiler.rebuild
             found.append(compiler)
         if wanted.models:
             found += self._models(crew, device)
@@ -212,7 +219,7 @@ class _Session:
             found.append(QueueProposer(wanted.queue_folder, stop=self._ended))
         if wanted.earlier:
             found.append(EarlierProposer.read(wanted.earlier, self._problem, device))
-        return found, rebuild
+        return found, compiler
 
     def _models(self, crew: Crew | RayCrew, device: str) -> list[Proposer]:
         from assay.search import ModelProposer, proposer_names, read_prompts

@@ -52,13 +52,16 @@ class Wanted:
     plain: bool
     as_json: bool
 
-    def limits(self) -> Limits:
+    def limits(self, *, polished: bool) -> Limits:
+        """Those of the search proper; where knobs are polished at its end, that takes some evaluations."""
         from assay.search import Limits
+        from assay.search.finish import POLISHED
 
+        kept = min(POLISHED, self.evaluations // 4) if polished else 0
         return Limits(
             wall_s=self.time,
             device_s=self.device_time,
-            evaluations=self.evaluations,
+            evaluations=self.evaluations - kept,
             tokens=self.tokens,
             usd=self.usd,
             percent_of_limit=self.percent,

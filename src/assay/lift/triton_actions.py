@@ -14,7 +14,7 @@ from assay.lift.record import CannotLift, Kernel, Lifted
 from assay.lift.triton_arithmetic import arithmetic_actions, fast_exp, narrow, reciprocal
 from assay.lift.triton_buffers import Overlap, overlaps
 from assay.lift.triton_fusion import fuse_next
-from assay.lift.triton_knobs import knob_actions, set_knob
+from assay.lift.triton_knobs import MOST_ELEMENTS, knob_actions, set_knob, sizes_of
 from assay.lift.triton_launch import print_triton
 from assay.lift.triton_loops import (
     few_programs,
@@ -26,7 +26,9 @@ from assay.lift.triton_loops import (
 )
 from assay.lift.triton_memory import mask_actions, memory_actions, set_policy, unmask
 from assay.lift.triton_rows import hold_rows
+from assay.lift.triton_syntax import loops, parse
 
+USUAL = ("fuse_next", "persistent", "unmask=XBLOCK", "unmask=YBLOCK", "unmask=R0_BLOCK", "narrow", "group=8")
 _PLAIN: dict[str, Callable[[Kernel], Kernel]] = {
     "swap_grid": swap_grid,
     "fast_exp": fast_exp,
@@ -55,6 +57,28 @@ def _words(kernel: Kernel) -> Iterator[str]:
     yield from loop_actions(kernel)
     yield from grid_actions(kernel)
     yield from memory_actions(kernel)
+
+
+def usual(lifted: Lifted) -> tuple[str, ...]:
+    """The actions that nearly always pay, in the order in which they are to be carried out."""
+    done: list[str] = []
+    for word in USUAL:
+        for name in [kernel.name for kernel in lifted.kernels]:
+            kernel = next((kernel for kernel in lifted.kernels if kernel.name == name), None)
+            action = f"{name}:{word}"
+            if kernel is not None and _pays(kernel, word) and _changes(lifted, action):
+                lifted = apply(lifted, action)
+                done.append(action)
+    return tuple(done)
+
+
+def _pays(kernel: Kernel, word: str) -> bool:
+    sizes = sizes_of(kernel)
+    if word == "fuse_next":  # afterwards a program has a whole row: there must be enough of them
+        return sizes.get("x", 0) >= 2 * int(kernel.facts["processors"])
+    if word == "persistent":
+        return len(loops(parse(kernel.text)[1])) > 1 and sizes.get("r0_", MOST_ELEMENTS) <= MOST_ELEMENTS // 2
+    return not word.startswith("group") or bool(kernel.facts["dot"])
 
 
 def _changes(lifted: Lifted, action: str) -> bool:

@@ -113,7 +113,8 @@ def _check_product(kernel: Kernel, knobs: Mapping[str, int], threads: int) -> No
     widest = (
         max((int(bits) for bits in re.findall(r"=\*[a-z]+(\d+)", kernel.facts["types"])), default=32) // 8
     )
-    ahead = (knobs["XBLOCK"] + knobs["YBLOCK"]) * knobs["R0_BLOCK"] * widest * knobs["num_stages"]
+    depth = elements(kernel, knobs) // sums
+    ahead = (knobs["XBLOCK"] + knobs["YBLOCK"]) * depth * widest * knobs["num_stages"]
     if ahead > SHARED_BYTES:
         raise CannotLift(f"{kernel.name}: {ahead} bytes in flight do not fit into shared memory")
 

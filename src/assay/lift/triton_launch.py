@@ -198,16 +198,30 @@ def _axis_text(text: str, knobs: Mapping[str, int], arguments: Mapping[str, str]
     return text_of(Known().visit(expression(text)))
 
 
+def used_kernels(lifted: Lifted) -> list[Kernel]:
+    """Those that are launched, in order."""
+    launched = {step.kernel for step in lifted.steps if isinstance(step, Launch)}
+    return [kernel for kernel in lifted.kernels if kernel.name in launched]
+
+
+def triton_source(lifted: Lifted) -> str:
+    """The kernels, behind the functions they call."""
+    texts = [kernel.text for kernel in used_kernels(lifted)]
+    library = [library_text(name) for name in needed(texts)]
+    return "\n\n\n".join(text.strip() for text in (*library, *texts)) + "\n"
+
+
+def triton_imports(lifted: Lifted) -> tuple[str, ...]:
+    """Lines of Python that the kernels need."""
+    return (*IMPORTS, LIBDEVICE) if "libdevice." in triton_source(lifted) else IMPORTS
+
+
+def call_of(launch: Launch, lifted: Lifted) -> str:
+    """The line of Python that carries out a launch."""
+    return launch_line(next(kernel for kernel in lifted.kernels if kernel.name == launch.kernel), launch)
+
+
 def print_triton(lifted: Lifted) -> tuple[str, tuple[str, ...]]:
     """The kernels and their imports as the text of a module, and a line of Python for each launch in turn."""
-    kernels = {kernel.name: kernel for kernel in lifted.kernels}
-    launches = [step for step in lifted.steps if isinstance(step, Launch)]
-    used = [k for k in lifted.kernels if any(launch.kernel == k.name for launch in launches)]
-    texts = [kernel.text for kernel in used]
-    library = [library_text(name) for name in needed(texts)]
-    imports = [*IMPORTS]
-    if any("libdevice." in text for text in (*library, *texts)):
-        imports.append(LIBDEVICE)
-    functions = [text.strip() + "\n" for text in (*library, *texts)]
-    module = "\n".join(imports) + "\n\n\n" + "\n\n".join(functions)
-    return module, tuple(launch_line(kernels[launch.kernel], launch) for launch in launches)
+    lines = tuple(call_of(step, lifted) for step in lifted.steps if isinstance(step, Launch))
+    return "\n".join(triton_imports(lifted)) + "\n\n\n" + triton_source(lifted), lines

@@ -145,7 +145,7 @@ def _reduced(condition: ast.expr, mask: str) -> ast.expr | None:
 
 
 def forward_copies(function: ast.FunctionDef) -> None:
-    """`_acc = tmp7` right after `tmp7 = ...` takes the value itself; a copy that never changes is its original."""
+    """`_acc = tmp7` right after `tmp7 = ...` takes the value itself; other copies are their original."""
     counts = assignment_counts(function)
     uses = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
     same: dict[str, ast.expr] = {}

@@ -46,14 +46,16 @@ def hold_rows(kernel: Kernel, overlap: Overlap) -> Kernel:
     tree, function = parse(kernel.text)
     _run_loops_once(kernel, function)
     _compute_directly(function)
-    if sizes["r0_"] == row and "r0_mask" in names_in(function):
+    is_full = sizes["r0_"] == row
+    if is_full and "r0_mask" in names_in(function):
         remove_mask(function, "r0_mask")
     drop_repeats(function, kernel, overlap)
     forward_copies(function)
     drop_unused(function)
     function.args.args = [arg for arg in function.args.args if arg.arg != "R0_BLOCK"]
     function.body.insert(0, statement(f"R0_BLOCK: tl.constexpr = {row}"))
-    facts = {**with_divisibility(kernel, "R0_BLOCK", row), "kind": "persistent_reduction"}
+    facts = with_divisibility(kernel, "R0_BLOCK", row) if is_full else dict(kernel.facts)
+    facts["kind"] = "persistent_reduction"
     held = replace(kernel, text=unparse(tree), knobs=_knobs(kernel, row, sizes["x"]), facts=facts)
     if elements(held) > MOST_ELEMENTS:
         raise CannotLift(f"{kernel.name}: rows of {sizes['r0_']} do not fit into registers")

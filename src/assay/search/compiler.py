@@ -63,9 +63,9 @@ class CompilerProposer:
                 return self._variant(request, view)
             case "act":
                 return self._step(request, view, settings=False)
-            case "tune":
-                return self._step(request, view, settings=True)
-        return self._combine(request, view)
+            case "combine":
+                return self._combine(request, view)
+        return self._step(request, view, settings=True)
 
     def rebuild(self, actions: Sequence[str], view: View) -> Draft | None:
         """The candidate that a list of actions makes; None where one of them does not apply."""

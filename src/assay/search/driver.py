@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from assay.archive import UNREADABLE, Planned, SearchArchive
 from assay.candidates import read_candidate
@@ -21,6 +21,7 @@ from assay.evaluation.asking import Asking
 from assay.problems import Problem
 from assay.records import UserError, digest, to_json
 from assay.search.budget import Limits, Spent, room, spent, stop_reason
+from assay.search.describing import retyped
 from assay.search.memory import Memory, answered, asked
 from assay.search.protocol import NOTHING, Draft, Member, Operator, Proposer, Reply, Request, Strategy, View
 from assay.search.snapshot import BAN, INJECT, PIN, STOP, UNBAN, UNPIN, Command
@@ -173,6 +174,7 @@ class Search:
             self._keep_reply(request, future.result(), time.monotonic() - since)
 
     def _keep_reply(self, request: Request, reply: Reply, seconds: float) -> None:
+        reply = replace(reply, drafts=tuple(self._noted(request, draft) for draft in reply.drafts))
         kept = self._archive.keep_answer(request.id, answered(self._problem, request, reply, seconds))
         self._look()
         if reply.trouble:
@@ -186,6 +188,13 @@ class Search:
             left = room(self._limits, self._spent())
             if left is None or left > 0:
                 self._submit(one.candidate)
+
+    def _noted(self, request: Request, draft: Draft) -> Draft:
+        """With a word on lines that were deleted on the way to its parent and are typed again."""
+        if draft.actions or not request.parents:
+            return draft
+        again = retyped(self._view, self._view.by_id[request.parents[0]], draft.source)
+        return replace(draft, note=f"{draft.note} ({again} deleted lines are back)") if again else draft
 
     def _submit(self, planned: Planned) -> None:
         self._work.judging[planned.id] = time.monotonic()

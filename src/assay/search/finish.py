@@ -23,11 +23,16 @@ from assay.search.memory import Memory, answered, asked
 from assay.search.protocol import RIGHT_PARENT, Draft, Member, Operator, Reply, Request, View
 
 ABLATE = Operator("finish", "ablate", RIGHT_PARENT)
+POLISH = Operator("finish", "polish", RIGHT_PARENT)
 MOST_ABLATIONS = 8
+POLISHED = 6
+"""Evaluations that a search keeps for the last knobs."""
 FINALISTS = 3
 FINAL = "final"
 
 Rebuild = Callable[[Sequence[str], View], Draft | None]
+Tune = Callable[[Request, View], Reply]
+"""One knob of the parent set otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,22 @@ class Finish:
     def view(self) -> View:
         return self._memory.view()
 
+    def polish(self, workers: Workers, tune: Tune) -> None:
+        """Neighbours of the best, one knob at a time; only what is faster beyond noise takes its place."""
+        best = self._memory.view().best
+        for _ in range(POLISHED):
+            if best is None or best.ratio is None or not best.draft.actions:
+                return
+            request = Request(self._archive.next_request(), POLISH, (best.id,))
+            reply = tune(request, self._memory.view())
+            if not reply.drafts:
+                return
+            draft = reply.drafts[0]
+            self._tell(f"{draft.note}?")
+            member = self._judged(workers, request, draft)
+            if member is not None and member.speed > best.middle:
+                best = member
+
     def shorten(self, workers: Workers) -> tuple[str, ...]:
         """Leave out what the best candidate does not need; returns those parts."""
         best = self._memory.view().best
@@ -82,7 +103,8 @@ class Finish:
             if draft is None or not shorter:
                 continue
             self._tell(f"without {_short(part)}?")
-            member = self._judged(workers, best, draft, f"without {_short(part)}")
+            request = Request(self._archive.next_request(), ABLATE, (best.id,))
+            member = self._judged(workers, request, replace(draft, note=f"without {_short(part)}"))
             if member is not None and member.ratio is not None and member.ratio.middle >= floor:
                 parts, left_out = shorter, [*left_out, part]
         return tuple(_short(part) for part in left_out)
@@ -134,11 +156,10 @@ class Finish:
         source = with_hunks(parent.draft.source, best.draft.source, parts)
         return replace(best.draft, source=source, name=f"{best.draft.name}_shorter")
 
-    def _judged(self, workers: Workers, best: Member, draft: Draft, note: str) -> Member | None:
+    def _judged(self, workers: Workers, request: Request, draft: Draft) -> Member | None:
         """One more candidate of the archive, judged now; one that is known already is not judged again."""
-        request = Request(self._archive.next_request(), ABLATE, (best.id,))
         self._archive.add_request(asked(self._problem, request))
-        reply = Reply((replace(draft, note=note),))
+        reply = Reply((draft,))
         kept = self._archive.keep_answer(request.id, answered(self._problem, request, reply, 0.0))[0]
         if kept.duplicate_of is None:
             workers.submit(Task(kept.candidate, self._problem.path))
