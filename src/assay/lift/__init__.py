@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from assay.lift import cpp_actions
+from types import ModuleType
+
+from assay.lift import cpp_actions, triton_actions
 from assay.lift.capture import Capture, capture
+from assay.lift.offline import read_device
 from assay.lift.reading import read
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 from assay.lift.standalone import write
@@ -21,6 +24,7 @@ __all__ = [
     "available",
     "capture",
     "read",
+    "read_device",
     "usual",
     "variants",
     "write",
@@ -29,20 +33,18 @@ __all__ = [
 
 def available(lifted: Lifted) -> tuple[str, ...]:
     """The actions that change something about the lifted problem, in the order of their usual effect."""
-    if lifted.language != "cpp":
-        raise CannotLift(f"no actions for {lifted.language}")
-    return cpp_actions.available(lifted)
+    return _actions(lifted).available(lifted)
 
 
 def usual(lifted: Lifted) -> tuple[str, ...]:
     """The actions that nearly always pay, in the order in which they are to be carried out."""
-    if lifted.language != "cpp":
-        return ()
-    return cpp_actions.usual(lifted)
+    return _actions(lifted).usual(lifted)
 
 
 def apply(lifted: Lifted, action: str) -> Lifted:
     """The lifted problem changed by one action; CannotLift where it does not apply."""
-    if lifted.language != "cpp":
-        raise CannotLift(f"no actions for {lifted.language}")
-    return cpp_actions.apply(lifted, action)
+    return _actions(lifted).apply(lifted, action)
+
+
+def _actions(lifted: Lifted) -> ModuleType:
+    return triton_actions if lifted.language == "triton" else cpp_actions

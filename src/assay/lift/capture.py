@@ -15,9 +15,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from assay.lift.offline import without_gpus
 from assay.lift.record import CannotLift
 from assay.problems import Case, Problem
 from assay.records import from_plain, to_plain
@@ -58,7 +60,8 @@ class Capture:
     """Inputs that are no tensors: they were taken as constants; literals by name."""
     settings: Mapping[str, str]
     """Attributes of the module and its parts that are plain values, by path; literals."""
-    training: bool
+    training: bool | None
+    """The mode it was in; None where both modes compute the same."""
     ranges: Mapping[str, tuple[int, ...]]
     """Of each symbol: the least value, and the greatest where there is one."""
     relations: tuple[str, ...]
@@ -69,13 +72,29 @@ class Capture:
     """The launch configuration of each kernel on a GPU, by inductor's name for it."""
 
 
-def capture(problem: Problem, case: Case, device: str, variant: str, timeout_s: float) -> Capture:
+def capture(
+    problem: Problem,
+    case: Case,
+    device: str,
+    variant: str,
+    timeout_s: float,
+    facts: Mapping[str, int | str] | None = None,
+) -> Capture:
     """Run inductor on the problem at the sizes of the case.
+
+    Args:
+        facts: of a GPU, as `read_device` gives them; inductor is told of it and never touches it.
 
     Raises:
         CannotLift: inductor or torch.export refuses, crashes, or needs more than the time.
     """
-    request = {"path": problem.path, "case": to_plain(case), "device": device, "variant": variant}
+    request = {
+        "path": problem.path,
+        "case": to_plain(case),
+        "device": device,
+        "variant": variant,
+        "facts": facts,
+    }
     reply = _ask(json.dumps(request), timeout_s)
     if "refused" in reply:
         raise CannotLift(reply["refused"])
@@ -83,25 +102,25 @@ def capture(problem: Problem, case: Case, device: str, variant: str, timeout_s: 
 
 
 def _ask(request: str, timeout_s: float) -> dict[str, str]:
-    readable, writable = os.pipe()
-    with os.fdopen(readable, encoding="utf-8") as answers:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as answers:
         process = subprocess.Popen(
-            [sys.executable, "-m", "assay.lift.capture_process", str(writable)],
-            pass_fds=(writable,),
+            [sys.executable, "-m", "assay.lift.capture_process", str(answers.fileno())],
+            pass_fds=(answers.fileno(),),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env=without_gpus(),
             text=True,
             errors="replace",
         )
-        os.close(writable)
         try:
             _, said = process.communicate(request, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise CannotLift(f"inductor took longer than {timeout_s:g} s") from None
         finally:
             _end(process)
+        answers.seek(0)
         answer = answers.read()
     if not answer:
         last = (said.strip().splitlines() or ["it said nothing"])[-1]

@@ -6,6 +6,7 @@ the first argument. It holds either "capture" or "refused".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -24,7 +25,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.utils._sympy.printers import PythonPrinter
 
 from assay.lift.capture import BUFFER, INPUT, PARAMETER, Argument, Capture
+from assay.lift.offline import described_device, move_module, moved
 from assay.lift.record import CannotLift
+from assay.lift.triton_choices import DECOMPOSITIONS, choices_for, inductors_own
+from assay.lift.triton_decompositions import table_for
 from assay.lift.variants import Variant, variant_named
 from assay.problems import PROBLEM_CODE_ERRORS, Case, load_problem
 from assay.records import UserError, from_plain, to_plain
@@ -62,12 +66,28 @@ def _captured(request: Mapping[str, Any]) -> Capture:
     device = torch.device(request["device"])
     variant = variant_named(request["variant"], device.type)
     instance = problem.bind(case)
-    model = instance.build_reference(0, device)
-    given = instance.make_inputs(0, device)
-    if len(given) > len(problem.argument_names):
-        raise CannotLift("forward() takes more arguments than it names")
-    names = problem.argument_names[: len(given)]
-    program = _exported(model, given, dynamic=variant.dynamic).run_decompositions(select_decomp_table())
+    here = torch.device("cpu")
+    model = instance.build_reference(0, here)
+    with described_device(request["facts"]) if request["facts"] else contextlib.nullcontext():
+        given = instance.make_inputs(0, here)
+        if device != here:
+            move_module(model, device)
+            given = [moved(value, device) for value in given]
+        if len(given) > len(problem.argument_names):
+            raise CannotLift("forward() takes more arguments than it names")
+        return _capture_of(model, given, problem.argument_names[: len(given)], device, variant)
+
+
+def _capture_of(
+    model: torch.nn.Module,
+    given: list[Any],
+    names: tuple[str, ...],
+    device: torch.device,
+    variant: Variant,
+) -> Capture:
+    table = {**select_decomp_table(), **table_for(variant.options.get(DECOMPOSITIONS, ""))}
+    exported = _exported(model, given, dynamic=variant.dynamic)
+    program = exported.run_decompositions(table)
     _check_outputs(program)
     arguments, values = _arguments(program, names, model)
     wrapper = _generated(program, variant)
@@ -81,11 +101,26 @@ def _captured(request: Mapping[str, Any]) -> Capture:
         arguments=tuple(arguments),
         values=values,
         settings=dict(_settings(model)),
-        training=model.training,
+        training=model.training if _depends_on_mode(model, given, exported, variant) else None,
         ranges=ranges,
         relations=relations,
         output=_output(program),
     )
+
+
+def _depends_on_mode(
+    model: torch.nn.Module, given: list[Any], exported: ExportedProgram, variant: Variant
+) -> bool:
+    """Whether training and evaluating differ: most modules compute the same in both."""
+    was = model.training
+    model.train(not was)
+    try:
+        other = _exported(model, given, dynamic=variant.dynamic)
+    except CannotLift:
+        return True
+    finally:
+        model.train(was)
+    return other.graph_module.code != exported.graph_module.code
 
 
 def _case(plain: Mapping[str, Any]) -> Case:
@@ -126,9 +161,13 @@ def _generated(program: ExportedProgram, variant: Variant) -> str:
         raise CannotLift("a module that reads no tensor")
     mode = values[0].fake_mode
     tracing = torch._guards.tracing(torch._guards.TracingContext(mode))
-    setattr(GraphLowering, "compile_to_module", _take)
+    # Nothing after this point is wanted.
+    setattr(GraphLowering, "compile_to_module", _take)  # noqa: B010
     try:
-        with torch.no_grad(), inductor_config.patch(dict(variant.options)), V.set_fake_mode(mode), tracing:
+        choices = choices_for(variant.options)
+        chosen = V.set_choices_handler(choices) if choices is not None else contextlib.nullcontext()
+        options = inductor_config.patch(inductors_own(variant.options))
+        with torch.no_grad(), options, chosen, V.set_fake_mode(mode), tracing:
             module = _recursive_joint_graph_passes(module)
             output = next(node for node in module.graph.nodes if node.op == "output")
             # They are laid out as the module's own.
@@ -226,7 +265,7 @@ def _is_plain(value: Any) -> bool:
 def _symbols(program: ExportedProgram) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """What is known of the sizes that were left free, and what inductor and export took for granted."""
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-    mode = next(value.fake_mode for value in values if isinstance(value, torch.Tensor))
+    mode = next(getattr(value, "fake_mode") for value in values if isinstance(value, torch.Tensor))  # noqa: B009
     shapes = mode.shape_env
     sizes = [size for value in values if isinstance(value, torch.Tensor) for size in _all_sizes(value)]
     used = {symbol for size in sizes for symbol in size.free_symbols}

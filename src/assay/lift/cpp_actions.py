@@ -17,10 +17,11 @@ from assay.lift.cpp_buffers import (
     with_huge_pages,
     with_restrict,
 )
+from assay.lift.cpp_halves import with_half_blocks
 from assay.lift.cpp_library import EXTRA_FLAGS
-from assay.lift.cpp_loops import in_tiles, on_one_thread, parallel_above, scheduled
+from assay.lift.cpp_loops import in_tiles, on_one_thread, parallel_above, scheduled, with_private_parameters
 from assay.lift.cpp_math import QUICK
-from assay.lift.cpp_simd import simd, with_lanes
+from assay.lift.cpp_simd import in_chunks, simd, with_lanes
 from assay.lift.cpp_strips import in_strips
 from assay.lift.cpp_tree import Function, Node, map_text, rewrite
 from assay.lift.cpp_values import hoisted, with_reciprocals
@@ -62,12 +63,15 @@ _PLAIN: Mapping[str, Callable[[Lifted], Lifted]] = {
     "simd": _of_nodes(lambda node: tuple(simd(node))),
     "own_scratch": kept_in_kernel,
     "restrict": with_restrict,
+    "private": _of_functions(with_private_parameters),
+    "half_blocks": _of_functions(with_half_blocks),
     "huge_pages": with_huge_pages,
     "unroll": _flag("-funroll-loops"),
     "contract": _flag("-ffp-contract=fast"),
 }
 _SETTINGS: Mapping[str, tuple[Callable[[str], Callable[[Lifted], Lifted]], tuple[str, ...]]] = {
     "strip": (lambda v: _of_nodes(lambda node: tuple(in_strips(node, int(v)))), ("256", "64", "1024")),
+    "chunk": (lambda v: _of_nodes(lambda node: tuple(in_chunks(node, int(v)))), ("4096", "1024", "32768")),
     "tile": (lambda v: _of_nodes(lambda node: tuple(in_tiles(node, int(v)))), ("32", "16", "64")),
     "simd_reductions": (
         lambda v: _of_functions(lambda f: replace(f, body=with_lanes(f.body, int(v)))),
@@ -76,14 +80,28 @@ _SETTINGS: Mapping[str, tuple[Callable[[str], Callable[[Lifted], Lifted]], tuple
     "threads": (lambda v: _of_functions(on_one_thread), ("1",)),
     "parallel_above": (
         lambda v: _of_functions(lambda f: parallel_above(f, int(v))),
-        ("16384", "65536", "262144"),
+        ("32768", "8192", "262144"),
     ),
     "schedule": (
         lambda v: _of_functions(lambda f: scheduled(f, v)),
         ("static,1", "static,16", "dynamic,1", "guided"),
     ),
 }
-_USUAL = ("keep_row", "hoist", "vector_math", "strip=256", "tile=32", "simd_reductions=16", "simd", "own_scratch", "restrict")
+_USUAL = (
+    "chunk=4096",
+    "keep_row",
+    "strip=256",
+    "tile=32",
+    "hoist",
+    "vector_math",
+    "simd_reductions=16",
+    "half_blocks",
+    "simd",
+    "own_scratch",
+    "restrict",
+    "private",
+    "parallel_above=32768",
+)
 _ORDER = (*_USUAL, "reciprocal", "huge_pages", "unroll", "contract")
 
 

@@ -1,4 +1,4 @@
-"""Buffers of a lifted problem: scratch kept in variables or in the kernel, pointers that do not overlap, pages."""
+"""Buffers of a lifted problem: scratch in variables or in the kernel, pointers that do not overlap, pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from assay.lift.cpp_text import declaration, loads, names_in, store
-from assay.lift.cpp_tree import Function, Lambda, Loop, Node, Parameter, Statement, map_text, parse, rewrite, texts, write
+from assay.lift.cpp_tree import (
+    Function,
+    Lambda,
+    Loop,
+    Node,
+    Parameter,
+    Statement,
+    map_text,
+    parse,
+    rewrite,
+    texts,
+    write,
+)
+from assay.lift.guards import is_contiguous
 from assay.lift.record import Kernel, Launch, Lifted, Line
 
 
@@ -40,11 +53,20 @@ def scratch_of(lifted: Lifted) -> Iterator[Scratch]:
 def _allocated(name: str, lifted: Lifted) -> tuple[str, ...] | None:
     """The sizes of a buffer that a line of the wrapper allocates densely."""
     for step in lifted.steps:
-        if isinstance(step, Line) and step.text.startswith(f"{name} = torch.empty("):
-            call = ast.parse(step.text.partition(" = ")[2], mode="eval").body
-            if isinstance(call, ast.Call) and isinstance(call.args[0], ast.Tuple):
-                return tuple(ast.unparse(item) for item in call.args[0].elts)
+        if not isinstance(step, Line) or not step.text.startswith(f"{name} = torch.empty"):
+            continue
+        call = ast.parse(step.text.partition(" = ")[2], mode="eval").body
+        if not isinstance(call, ast.Call):
+            return None
+        if ast.unparse(call.func) == "torch.empty_like":
+            return (f"{ast.unparse(call.args[0])}.numel()",)
+        sizes, strides = (tuple(ast.unparse(i) for i in _items(one)) for one in call.args[:2])
+        return sizes if is_contiguous(sizes, strides) else None
     return None
+
+
+def _items(value: ast.expr) -> list[ast.expr]:
+    return value.elts if isinstance(value, ast.Tuple) else []
 
 
 def _uses(name: str, lifted: Lifted) -> int:
@@ -150,7 +172,9 @@ def kept_in_kernel(lifted: Lifted) -> Lifted:
     """Scratch that the kernel allocates itself: less for Python to do."""
     while True:
         for scratch in scratch_of(lifted):
-            size = _in_kernel_terms("*".join(f"({one})" for one in scratch.sizes) or "1", lifted, scratch.kernel)
+            size = _in_kernel_terms(
+                "*".join(f"({one})" for one in scratch.sizes) or "1", lifted, scratch.kernel
+            )
             kind = scratch.parameter.type.replace("__restrict", "").strip().removesuffix("*").strip()
             if size is None or kind.startswith("const") or not scratch.parameter.type.rstrip().endswith("*"):
                 continue
@@ -167,9 +191,13 @@ def kept_in_kernel(lifted: Lifted) -> Lifted:
 
 
 def _in_kernel_terms(text: str, lifted: Lifted, kernel: Kernel) -> str | None:
-    """A size expression of the wrapper in the kernel's own arguments; None if it lacks one, or is more than a product."""
+    """A size of the wrapper in the kernel's own arguments; None if it lacks one, or is more than a product."""
     launch = next(step for step in lifted.steps if isinstance(step, Launch) and step.kernel == kernel.name)
-    names = {a: p.name for a, p in zip(launch.arguments, parse(kernel.text).parameters, strict=True) if "*" not in p.type}
+    names = {
+        a: p.name
+        for a, p in zip(launch.arguments, parse(kernel.text).parameters, strict=True)
+        if "*" not in p.type
+    }
     found = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
     if not found <= names.keys() or "//" in text or "%" in text:
         return None
@@ -179,7 +207,9 @@ def _in_kernel_terms(text: str, lifted: Lifted, kernel: Kernel) -> str | None:
 
 def with_huge_pages(lifted: Lifted) -> Lifted:
     """Large outputs get large pages: filling a fresh one is mostly page faults."""
-    returned = {node.id for node in ast.walk(ast.parse(lifted.returns, mode="eval")) if isinstance(node, ast.Name)}
+    returned = {
+        node.id for node in ast.walk(ast.parse(lifted.returns, mode="eval")) if isinstance(node, ast.Name)
+    }
     seen: set[str] = set()
     for step in lifted.steps:
         if not isinstance(step, Launch):
@@ -194,7 +224,9 @@ def with_huge_pages(lifted: Lifted) -> Lifted:
             seen.add(argument)
             size = _in_kernel_terms("*".join(f"({one})" for one in sizes) or "1", lifted, kernel)
             if size is not None:
-                calls.append(Statement(f"use_huge_pages({parameter.name}, ({size}) * sizeof(*{parameter.name}))"))
+                calls.append(
+                    Statement(f"use_huge_pages({parameter.name}, ({size}) * sizeof(*{parameter.name}))")
+                )
         if calls:
             text = write(replace(function, body=(*calls, *function.body)))
             changed = replace(kernel, text=text)
@@ -213,10 +245,20 @@ def _restricted(function: Function, lifted: Lifted) -> Function:
     for launch in launches:
         bases = [_base(argument) for argument in launch.arguments]
         doubled |= {k for k, base in enumerate(bases) if base and bases.count(base) > 1}
-    aliased = {word for text in texts(function.body) if re.fullmatch(r"auto \w+ = \w*ptr\d+", text) for word in names_in(text)}
+    aliased = {
+        word
+        for text in texts(function.body)
+        if re.fullmatch(r"auto \w+ = \w*ptr\d+", text)
+        for word in names_in(text)
+    }
     parameters: list[Parameter] = []
     for k, one in enumerate(function.parameters):
-        free = one.type.endswith("*") and k not in doubled and one.name not in aliased and "in_out" not in one.name
+        free = (
+            one.type.endswith("*")
+            and k not in doubled
+            and one.name not in aliased
+            and "in_out" not in one.name
+        )
         parameters.append(replace(one, type=f"{one.type} __restrict") if free else one)
     return replace(function, parameters=tuple(parameters))
 

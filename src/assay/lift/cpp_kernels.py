@@ -2,7 +2,7 @@
 
 Each `async_compile.cpp_pybinding(types, source)` becomes a `Kernel`: casts that say nothing dropped, blocks
 flattened, inductor's own helpers replaced by ours (cpp_support.py), thread counts left to the run. Kernels
-that could throw return whether they met an index that does not exist. A function that is not known is refused.
+that could throw return whether they met an index that does not exist. Unknown functions are refused.
 
 Not covered: kernels written with inductor's vector types, random numbers, complex numbers.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from assay.lift.cpp_constants import with_clamps, with_numbers
 from assay.lift.cpp_reductions import plain_reductions
 from assay.lift.cpp_support import defined_names
 from assay.lift.cpp_text import Call, declaration, renamed, replace_calls, store
@@ -33,15 +34,19 @@ from assay.lift.cpp_tree import (
     walk,
     write,
 )
-from assay.lift.cpp_types import type_of, types_of
+from assay.lift.cpp_types import parameter_types, rewrite_typed, type_of
 from assay.lift.record import CannotLift, Kernel, Launch
 
 FAILS = "fails"
 """The fact of a kernel that returns whether it met an index that does not exist."""
 
 _PREFIX = re.compile(r"cpp_fused_*|cpp_")
-_UNTELLING = frozenset({"to", "copy", "view", "unsqueeze", "squeeze", "clone", "expand", "permute", "transpose",
-                        "slice", "select", "native", "forward", "full", "constant"})  # fmt: skip
+_UNTELLING = frozenset(
+    (
+        *("to", "copy", "view", "unsqueeze", "squeeze", "clone", "expand", "permute", "transpose"),
+        *("slice", "select", "native", "forward", "full", "constant"),
+    )
+)
 _TYPES = {
     "at::BFloat16": "bfloat16",
     "at::Half": "half",
@@ -62,12 +67,17 @@ _NAMES = {
 }
 _STANDARD = frozenset(
     f"std::{name}"
-    for name in "exp exp2 expm1 log log1p log2 log10 sqrt abs tanh tan sin cos sinh cosh asin acos atan atan2 erf "
-    "erfc pow floor ceil trunc round nearbyint fmod max min isnan isinf isfinite lgamma tgamma hypot "
-    "copysign nextafter frexp ldexp".split()
+    for name in (
+        *("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "abs", "pow", "fmod", "hypot"),
+        *("tanh", "tan", "sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "atan2", "erf", "erfc"),
+        *("floor", "ceil", "trunc", "round", "nearbyint", "max", "min", "isnan", "isinf", "isfinite"),
+        *("lgamma", "tgamma", "copysign", "nextafter", "frexp", "ldexp"),
+    )
 )
-_NUMBERS = ("float double half bfloat16 float8_e4m3fn float8_e5m2 bool int int8_t int16_t int32_t int64_t "
-            "uint8_t uint16_t uint32_t uint64_t").split()  # fmt: skip
+_NUMBERS = (
+    *("float", "double", "half", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool", "int"),
+    *("int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t"),
+)
 _WORDS = frozenset({*_NUMBERS, "decltype", "sizeof", "if", "for", "__builtin_bit_cast"})
 _DIVISION_ERRORS = re.compile(r".*inductor_cpu_(integer_div_error|throw_if_integer_div_error).*", re.DOTALL)
 _CAST = re.compile(r"(?:static_cast|c10::convert)<(?P<type>[\w:]+|decltype\(\w+(?:\(\))?\))>")
@@ -75,6 +85,8 @@ _BIT_CAST = re.compile(r"c10::bit_cast<(?P<type>[\w:]+)>")
 _CALLED = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w:]*)(?:<[^<>()]*>)?\(")
 _LONG = re.compile(r"(?<![\w.])(\d+)L\b")
 _CHECK = re.compile(r"(?:AOTI_)?TORCH_CHECK\((?P<condition>.*), \".*\"\)")
+_EITHER = re.compile(r"= \w+ (?:&&|\|\|) \w+$")
+"""Of two values that are there already: without a branch it vectorises."""
 _NUMBER = re.compile(r"-?[\d.]+(?:e[-+]?\d+)?L?")
 _NARROW = ("bfloat16", "half", "float8_e4m3fn", "float8_e5m2")
 _SHIFT = re.compile(
@@ -88,14 +100,18 @@ def read_kernels(wrapper: str) -> dict[str, Kernel]:
     """The kernels of inductor's file by the name that inductor calls them by."""
     found: dict[str, Kernel] = {}
     for name, types, source in _sources(wrapper):
-        found[name] = _read_kernel(short_name(name, {kernel.name for kernel in found.values()}), types, source)
+        found[name] = _read_kernel(
+            short_name(name, {kernel.name for kernel in found.values()}), types, source
+        )
     return found
 
 
 def read_launch(kernel: Kernel, call: ast.Call) -> Launch:
     """A call of the kernel in inductor's call()."""
     if len(call.args) != len(kernel.parameters):
-        raise CannotLift(f"{kernel.name} is called with {len(call.args)} arguments, it has {len(kernel.parameters)}")
+        raise CannotLift(
+            f"{kernel.name} is called with {len(call.args)} arguments, it has {len(kernel.parameters)}"
+        )
     return Launch(kernel.name, tuple(ast.unparse(argument) for argument in call.args))
 
 
@@ -106,7 +122,9 @@ def short_name(name: str, taken: set[str]) -> str:
     short = "_".join(telling[:4])
     if not short.isidentifier() or f"std::{short}" in _STANDARD or short in defined_names():
         short = f"kernel_{short}"
-    number = sum(one == short or one.startswith(f"{short}_") and one[len(short) + 1 :].isdigit() for one in taken)
+    number = sum(
+        one == short or (one.startswith(f"{short}_") and one[len(short) + 1 :].isdigit()) for one in taken
+    )
     return f"{short}_{number}" if number else short
 
 
@@ -115,7 +133,9 @@ def _sources(wrapper: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
         match node:
             case ast.Assign(
                 targets=[ast.Name(id=name)],
-                value=ast.Call(func=ast.Attribute(value=ast.Name(id="async_compile"), attr=how), args=arguments),
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="async_compile"), attr=how), args=arguments
+                ),
             ):
                 if how != "cpp_pybinding":
                     raise CannotLift(f"a kernel that inductor makes by async_compile.{how}")
@@ -131,15 +151,21 @@ def _read_kernel(name: str, types: tuple[str, ...], source: str) -> Kernel:
     body = rewrite(body, _shifts)
     body = _without_aliases(map_text(body, plain_text))
     body = plain_reductions(flattened(body))
-    body = flattened(rewrite(body, _typed_constants))
+    body = with_clamps(with_numbers(flattened(body)))
     body, fails = _with_checks(body)
-    parameters = tuple(Parameter(plain_text(one.type), one.name) for one in function.parameters)
+    parameters = tuple(Parameter(_plain_type(one.type), one.name) for one in function.parameters)
     made = _with_narrow_stores(Function(name, "int" if fails else "void", parameters, body))
     _check_known(made)
     kinds = tuple(one.type for one in parameters)
     if len(kinds) != len(types):
         raise CannotLift(f"a kernel with {len(types)} arguments whose function has {len(kinds)}")
     return Kernel(name, write(made), kinds, facts={FAILS: "index"} if fails else {})
+
+
+def _plain_type(text: str) -> str:
+    """GCC vectorises choices by bytes, not by bools that are loaded."""
+    plain = plain_text(text)
+    return plain.replace("bool", "uint8_t") if plain.endswith("*") else plain
 
 
 def _is_about_division(node: Node) -> bool:
@@ -159,7 +185,9 @@ def _without_aliases(body: tuple[Node, ...]) -> tuple[Node, ...]:
     names: dict[str, str] = {}
     rest: list[Node] = []
     for node in body:
-        found = re.fullmatch(r"auto (\w+) = (in_out_ptr\d+)", node.text) if isinstance(node, Statement) else None
+        found = (
+            re.fullmatch(r"auto (\w+) = (in_out_ptr\d+)", node.text) if isinstance(node, Statement) else None
+        )
         if found is None:
             rest.append(node)
         else:
@@ -170,12 +198,15 @@ def _without_aliases(body: tuple[Node, ...]) -> tuple[Node, ...]:
 def plain_text(text: str) -> str:
     """An expression of inductor's in plain C++."""
     text = replace_calls(text, _CAST, _plain_cast)
-    text = replace_calls(text, _BIT_CAST, lambda call: f"__builtin_bit_cast({call.function['type']}, {call.arguments})")
+    text = replace_calls(
+        text, _BIT_CAST, lambda call: f"__builtin_bit_cast({call.function['type']}, {call.arguments})"
+    )
     for wide, short in _TYPES.items():
         text = text.replace(wide, short)
     for theirs, ours in _NAMES.items():
         text = re.sub(rf"(?<![\w:.]){theirs}\b(?=[(<])", ours, text)
     text = _LONG.sub(r"\1", text)
+    text = _EITHER.sub(lambda found: found[0].replace("&&", "&").replace("||", "|"), text)
     text = re.sub(r"std::unique_ptr<(\w+) \[\]> (\w+) = std::make_unique<\w+ \[\]>\((.*)\)",
                   r"std::unique_ptr<\1[]> \2(new \1[\3])", text)  # fmt: skip
     text = re.sub(r"\(\(?-1\)\*(\w+)\)", r"(-\1)", text)
@@ -194,17 +225,8 @@ def _plain_cast(call: Call) -> str:
 
 
 def _is_index(call: Call) -> bool:
-    """A cast whose type no `auto` depends on: all that inductor puts into brackets and calls is 64 bits wide."""
+    """A cast whose type no `auto` depends on: all that stands in brackets is 64 bits wide anyway."""
     return not re.match(r"auto \w+ = $", call.before)
-
-
-def _typed_constants(node: Node) -> Sequence[Node]:
-    """`auto t = float(1.0)` as `const float t = 1.0`."""
-    if isinstance(node, Statement):
-        found = re.fullmatch(r"auto (\w+) = (\w+)\((-?[\d.]+(?:e[-+]?\d+)?)\)", node.text)
-        if found and found[2] in ("float", "double", "int64_t", "int32_t", "bool"):
-            return (Statement(f"const {found[2]} {found[1]} = {found[3]}"),)
-    return (node,)
 
 
 def flattened(nodes: Sequence[Node], taken: frozenset[str] = frozenset()) -> tuple[Node, ...]:
@@ -252,16 +274,15 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 def _with_narrow_stores(function: Function) -> Function:
     """Sums that go to a tensor of narrow numbers are converted where they are stored."""
-    kinds = types_of(function)
 
-    def change(text: str) -> str:
-        one = store(text)
-        kind = kinds.get(one.pointer, "").removesuffix("*") if one else ""
-        if one is None or kind not in _NARROW or type_of(one.value, kinds) == kind:
-            return text
-        return f"{one.pointer}[{one.index}] = as<{kind}>({one.value})"
+    def change(node: Node, types: Mapping[str, str]) -> Sequence[Node]:
+        one = store(node.text) if isinstance(node, Statement) else None
+        kind = types.get(one.pointer, "").removesuffix("*") if one else ""
+        if one is None or kind not in _NARROW or type_of(one.value, types) == kind:
+            return (node,)
+        return (Statement(f"{one.pointer}[{one.index}] = as<{kind}>({one.value})"),)
 
-    return replace(function, body=map_text(function.body, change))
+    return replace(function, body=rewrite_typed(function.body, parameter_types(function), change))
 
 
 def _with_checks(body: tuple[Node, ...]) -> tuple[tuple[Node, ...], bool]:
@@ -299,7 +320,11 @@ def _check_known(function: Function) -> None:
     for text in texts(function.body):
         for called in _CALLED.finditer(text):
             name = called["name"]
-            if name.startswith("std::numeric_limits") or name.startswith("std::unique_ptr"):
+            if name.startswith(("std::numeric_limits", "std::unique_ptr")):
                 continue
-            if name not in known and name.rpartition("::")[2] not in methods and name not in ("omp_get_max_threads", "omp_get_thread_num"):
+            if (
+                name not in known
+                and name.rpartition("::")[2] not in methods
+                and name not in ("omp_get_max_threads", "omp_get_thread_num")
+            ):
                 raise CannotLift(f"the C++ function {name}")

@@ -32,7 +32,13 @@ _HEADERS = {
     "type_traits": r"std::(is_|make_|common_)",
     "vector": r"std::vector",
 }
-_KINDS = {"int64_t": "c_int64", "int32_t": "c_int32", "double": "c_double", "float": "c_float", "bool": "c_bool"}
+_KINDS = {
+    "int64_t": "c_int64",
+    "int32_t": "c_int32",
+    "double": "c_double",
+    "float": "c_float",
+    "bool": "c_bool",
+}
 
 
 def library_source(lifted: Lifted, name: str) -> str:
@@ -68,6 +74,8 @@ def _source(kernels: Sequence[Kernel]) -> str:
     support = support_for([body])
     code = f"{support}\n\n{body}" if support else body
     headers = [f"#include <{name}>" for name, used in _HEADERS.items() if re.search(used, code)]
+    if "vcvt_f16_f32" in code:
+        headers += ["#if defined(__aarch64__)", "#include <arm_neon.h>", "#endif"]
     return "\n".join(headers) + "\n\n" + code
 
 

@@ -37,7 +37,10 @@ def _end(loop: Loop, size: int) -> str:
 def _cross(outer: str, inner: Loop) -> bool:
     """Some tensor has neighbours along the outer loop, and no neighbours along the inner one."""
     indices = [index for text in texts(inner.body) for _, index in loads(text)]
-    return any(has_unit_step(i, outer) and inner.var in names_in(i) and not has_unit_step(i, inner.var) for i in indices)
+    return any(
+        has_unit_step(i, outer) and inner.var in names_in(i) and not has_unit_step(i, inner.var)
+        for i in indices
+    )
 
 
 def on_one_thread(function: Function) -> Function:
@@ -45,7 +48,9 @@ def on_one_thread(function: Function) -> Function:
 
     def change(node: Node) -> Sequence[Node]:
         if isinstance(node, Block | Loop):
-            kept = tuple(p.replace(" for simd", " simd") for p in node.pragmas if "simd" in p or "omp" not in p)
+            kept = tuple(
+                p.replace(" for simd", " simd") for p in node.pragmas if "simd" in p or "omp" not in p
+            )
             node = replace(node, pragmas=kept)
             if isinstance(node, Block) and not kept and not _numbers_threads(node):
                 return node.body
@@ -59,6 +64,22 @@ def _numbers_threads(block: Block) -> bool:
     return any(isinstance(node, Statement) for node in block.body)
 
 
+def with_private_parameters(function: Function) -> Function:
+    """Each thread has the kernel's arguments for itself: a store of bytes could change what is shared."""
+    names = [one.name for one in function.parameters]
+
+    def change(node: Node) -> Sequence[Node]:
+        if not isinstance(node, Block) or not any(pragma.startswith(_PARALLEL) for pragma in node.pragmas):
+            return (node,)
+        used = {word for text in texts(node.body) for word in names_in(text)}
+        own = ", ".join(name for name in names if name in used)
+        if not own or "firstprivate" in node.pragmas[0]:
+            return (node,)
+        return (replace(node, pragmas=tuple(f"{pragma} firstprivate({own})" for pragma in node.pragmas)),)
+
+    return replace(function, body=rewrite(function.body, change))
+
+
 def parallel_above(function: Function, least: int) -> Function:
     """Threads only where there is enough to do for them."""
     parameters = {one.name for one in function.parameters}
@@ -67,7 +88,7 @@ def parallel_above(function: Function, least: int) -> Function:
         if isinstance(node, Block) and any(pragma.startswith(_PARALLEL) for pragma in node.pragmas):
             work = [text for loop in node.body if isinstance(loop, Loop) for text in _work(loop, parameters)]
             if work:
-                pragmas = tuple(f"{_PARALLEL} if ({work[0]} >= {least})" for _ in node.pragmas)
+                pragmas = tuple(f"{pragma} if ({work[0]} >= {least})" for pragma in node.pragmas)
                 return (replace(node, pragmas=pragmas),)
         return (node,)
 
@@ -101,4 +122,8 @@ def scheduled(function: Function, how: str) -> Function:
 
 
 def shared_loops(function: Function) -> list[Loop]:
-    return [n for n in walk(function.body) if isinstance(n, Loop) and any(p.startswith(_SHARED) for p in n.pragmas)]
+    return [
+        n
+        for n in walk(function.body)
+        if isinstance(n, Loop) and any(p.startswith(_SHARED) for p in n.pragmas)
+    ]

@@ -1,23 +1,25 @@
-"""Inductor's reductions in plain C++: sums in chunks, moments by two passes over a chunk, one slot per thread.
+"""Inductor's reductions in plain C++: sums in chunks, moments by two passes, one slot for each thread.
 
 A long sum is made of sums over chunks, which are added up in double precision: as accurate as what inductor
-does, and a loop that vectorises. Mean and variance of a chunk take two passes over it while it is in the cache, and are
-merged; that is more accurate than one value at a time and has no division in the loop. What threads have
-summed is kept in one slot each, however many there are.
+does, and a loop that vectorises. Mean and variance of a chunk take two passes over it while it is in the
+cache, and are merged; that is more accurate than one value at a time and has no division in the loop. What
+threads have summed is kept in one slot each, however many there are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from assay.lift.cpp_text import assignment, declaration, loads, names_in, store
+from assay.lift.cpp_text import declaration, loads, names_in, store
 from assay.lift.cpp_tree import Block, If, Lambda, Loop, Node, Statement, map_text, rewrite, texts, walk
 from assay.lift.record import CannotLift
 
 CHUNK = 4096
-_HELPER = re.compile(r"(?:static )?(?P<kind>CascadeSumHelper|WelfordHelper)<(?P<type>\w+), \d+> (?P<name>\w+)\(.*\)")
+_HELPER = re.compile(
+    r"(?:static )?(?P<kind>CascadeSumHelper|WelfordHelper)<(?P<type>\w+), \d+> (?P<name>\w+)\(.*\)"
+)
 _SUMMED = re.compile(r"(?P<name>\w+) = cascade_sum_combine\((?P<value>.*), &\w+\)")
 _JOINED = re.compile(r"(?P<name>\w+) = welford_combine\((?P=name), (?P<value>\w+), &\w+\)")
 _ENDED = re.compile(r"\w+ = (?:cascade_sum_final\(&\w+\)|welford_combine\(\w+, &\w+\))")
@@ -72,7 +74,9 @@ def _in_chunks(node: Node) -> Sequence[Node]:
     first = chunk = f"{node.var}_chunk"
     last = f"{node.var}_end"
     inner = replace(node, start=chunk, stop=last, pragmas=())
-    body: list[Node] = [Statement(f"const int64_t {last} = std::min<int64_t>({node.stop}, {chunk} + {CHUNK})")]
+    body: list[Node] = [
+        Statement(f"const int64_t {last} = std::min<int64_t>({node.stop}, {chunk} + {CHUNK})")
+    ]
     if node.stop.isdigit() and int(node.stop) <= CHUNK and not _is_shared(node):
         body, first, last = [], node.start, node.stop
         inner = node
@@ -144,35 +148,31 @@ def _made_by(node: Node) -> str | None:
 
 def _slots(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """One slot for each thread there is, instead of for as many as inductor counted."""
-    arrays: dict[str, str] = {}
-    for node in walk(nodes):
-        if isinstance(node, Statement) and (found := _SLOTS.fullmatch(node.text)):
-            arrays[found["name"]] = found["type"]
+    arrays = {found["name"] for text in texts(nodes) if (found := _SLOTS.fullmatch(text))}
     if not arrays:
         return nodes
     initial: dict[str, str] = {}
     for node in walk(nodes):
         if isinstance(node, Loop) and node.var == "i":
-            for text in texts(node.body):
-                if (one := store(text)) and one.pointer in arrays:
-                    initial[one.pointer] = one.value
+            stored = [one for text in texts(node.body) if (one := store(text))]
+            initial |= {one.pointer: one.value for one in stored if one.pointer in arrays}
+    return rewrite(nodes, lambda node: _with_slots(node, initial))
 
-    def change(node: Node) -> Sequence[Node]:
-        if isinstance(node, Statement):
-            if node.text.startswith("int max_threads ="):
-                return ()
-            if found := _SLOTS.fullmatch(node.text):
-                name = found["name"]
-                # Neighbouring bools share a byte in a vector, which threads must not.
-                kind = "int" if found["type"] == "bool" else found["type"]
-                return (Statement(f"std::vector<{kind}> {name}({_THREADS}, {initial[name]})"),)
-        if isinstance(node, Loop) and node.var == "i" and set(initial) & names_in(" ".join(texts(node.body))):
+
+def _with_slots(node: Node, initial: Mapping[str, str]) -> Sequence[Node]:
+    match node:
+        case Statement(text) if text.startswith("int max_threads ="):
             return ()
-        if isinstance(node, Loop) and node.var == "tid":
+        case Statement(text) if found := _SLOTS.fullmatch(text):
+            name = found["name"]
+            # Neighbouring bools share a byte in a vector, which threads must not.
+            kind = "int" if found["type"] == "bool" else found["type"]
+            return (Statement(f"std::vector<{kind}> {name}({_THREADS}, {initial[name]})"),)
+        case Loop(var="i") if initial.keys() & names_in(" ".join(texts(node.body))):
+            return ()
+        case Loop(var="tid"):
             return (replace(node, stop=_THREADS),)
-        return (node,)
-
-    return rewrite(nodes, change)
+    return (node,)
 
 
 def _without_unused_threads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -193,11 +193,3 @@ def _without_unused_threads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def _numbers_thread(node: Node) -> bool:
     return isinstance(node, Statement) and node.text == "int tid = omp_get_thread_num()"
-
-
-def is_sum_of(text: str) -> tuple[str, str] | None:
-    """(name, value) of `name = name + value`."""
-    found = assignment(text)
-    if found is None or not found[1].startswith(f"{found[0]} + "):
-        return None
-    return found[0], found[1].removeprefix(f"{found[0]} + ")

@@ -29,31 +29,33 @@ class Reduction:
     name: str
     operation: str
     value: str
-    notes_nan: bool = False
-    """A maximum of floating-point numbers in lanes notes NaN apart, which is quicker than keeping it."""
+    nan: str = ""
+    """Where a maximum of floating-point numbers notes NaN: apart, which is quicker than keeping it."""
+    is_first: bool = True
+    """It is the one that notes NaN, if several are of one value."""
 
     def combined(self, a: str, b: str) -> str:
         return f"{self.operation}({a}, {b})" if self.operation in _CALLED else f"{a} {self.operation} {b}"
 
     def in_lane(self, lanes: str) -> list[Statement]:
         """What one lane does."""
-        if not self.notes_nan:
+        if not self.nan:
             return [Statement(f"{lanes}[lane] = {self.combined(f'{lanes}[lane]', self.value)}")]
-        return [
-            Statement(f"{lanes}[lane] = {self.operation}_number({lanes}[lane], {self.value})"),
-            Statement(f"{lanes}_nan[lane] = {lanes}_nan[lane] | ({self.value} != {self.value})"),
-        ]
+        made = [Statement(f"{lanes}[lane] = {self.operation}_number({lanes}[lane], {self.value})")]
+        if self.is_first:
+            made.append(Statement(f"{self.nan}[lane] = {self.nan}[lane] | nan_flag({self.value})"))
+        return made
 
     def joined(self, lanes: str) -> list[Statement]:
         """All lanes as one value."""
-        if not self.notes_nan:
+        if not self.nan:
             fold = f"fold({lanes}, [](auto a, auto b) {{ return {self.combined('a', 'b')}; }})"
             return [Statement(f"{self.name} = {self.combined(self.name, fold)}")]
         fold = f"fold({lanes}, [](auto a, auto b) {{ return {self.operation}_number(a, b); }})"
-        nan = f"fold({lanes}_nan, [](auto a, auto b) {{ return a | b; }})"
+        nan = f"fold({self.nan}, [](auto a, auto b) {{ return a | b; }})"
         return [
             Statement(f"{self.name} = {self.combined(self.name, fold)}"),
-            Statement(f"{self.name} = {nan} ? __builtin_nanf(\"\") : {self.name}"),
+            Statement(f'{self.name} = {nan} ? __builtin_nanf("") : {self.name}'),
         ]
 
     @property
@@ -108,6 +110,18 @@ def simd(node: Node) -> Sequence[Node]:
     return (replace(node, pragmas=(SIMD,)),)
 
 
+def in_chunks(node: Node, chunk: int) -> Sequence[Node]:
+    """An innermost loop that threads share, in chunks: each of them is a plain loop."""
+    if not isinstance(node, Loop) or not is_innermost(node) or node.step != "1" or len(node.pragmas) != 1:
+        return (node,)
+    if not node.pragmas[0].startswith(_SHARED) or any(text == "continue" for text in texts(node.body)):
+        return (node,)
+    first, end = f"{node.var}_chunk", f"{node.var}_end"
+    inner = replace(node, start=first, stop=end, pragmas=())
+    last = Statement(f"const int64_t {end} = std::min<int64_t>({node.stop}, {first} + {chunk})")
+    return (Loop(first, node.start, node.stop, str(chunk), (last, inner), node.pragmas),)
+
+
 def with_lanes(nodes: Sequence[Node], lanes: int, types: Mapping[str, str] | None = None) -> tuple[Node, ...]:
     """Every innermost loop that reduces, with `lanes` partial results."""
     known = dict(types or {})
@@ -140,16 +154,28 @@ def _lanes_of(loop: Loop, lanes: int, types: Mapping[str, str]) -> Sequence[Node
         return (loop,)
     if loop.start == "0" and loop.stop.isdigit() and int(loop.stop) < _FEW:
         return (loop,)
-    noting = {one.name: one.operation in _CALLED and types[one.name] in ("float", "double") for one in found}
-    return _split(loop, [replace(one, notes_nan=noting[one.name]) for one in found], lanes, types)
+    return _split(loop, _noting_nan(found, types), lanes, types)
+
+
+def _noting_nan(found: Sequence[Reduction], types: Mapping[str, str]) -> list[Reduction]:
+    """Maxima and minima of floating-point numbers, each with the place where NaN is noted."""
+    places: dict[str, str] = {}
+    made: list[Reduction] = []
+    for one in found:
+        if one.operation in _CALLED and types[one.name] in ("float", "double"):
+            is_first = one.value not in places
+            one = replace(one, nan=places.setdefault(one.value, f"{one.name}_nan"), is_first=is_first)
+        made.append(one)
+    return made
 
 
 def _split(loop: Loop, found: Sequence[Reduction], lanes: int, types: Mapping[str, str]) -> list[Node]:
     block, whole = f"{loop.var}_block", f"{found[0].name}_whole"
     slots = {one.name: f"{one.name}_lanes" for one in found}
-    made: list[Node] = [Statement(f"{types[one.name]} {slots[one.name]}[{lanes}]") for one in found]
+    kinds = {name: "int32_t" if kind == "bool" else kind for name, kind in types.items()}
+    made: list[Node] = [Statement(f"{kinds[one.name]} {slots[one.name]}[{lanes}]") for one in found]
     begin = tuple(Statement(f"{slots[one.name]}[lane] = {one.start}") for one in found)
-    made += [Statement(f"int32_t {slots[one.name]}_nan[{lanes}] = {{}}") for one in found if one.notes_nan]
+    made += [Statement(f"int32_t {one.nan}[{lanes}] = {{}}") for one in found if one.nan and one.is_first]
     made.append(Loop("lane", "0", str(lanes), "1", begin, (SIMD,)))
     length, end = _whole(loop, lanes)
     made.append(Statement(f"const int64_t {whole} = {end}"))

@@ -1,7 +1,7 @@
 """Strips: neighbouring columns handled at once where inner loops run over rows.
 
-Inductor's plain loops for a reduction over rows walk down one column after the other, and read a cache line for
-each number. A strip of columns reads whole lines, keeps one result for each column in an array, and vectorises.
+Inductor's plain loops for a reduction over rows walk down one column after the other, and read a cache line
+for each number. A strip of columns reads whole lines, keeps a result for each column, and vectorises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def in_strips(node: Node, width: int) -> Sequence[Node]:
 
 
 def _has_row_loops(loop: Loop) -> bool:
-    """It has innermost loops that walk in long steps while neighbours of this loop are neighbours in memory."""
+    """Its innermost loops walk in long steps, while its own neighbours are neighbours in memory."""
     inner = [node for node in walk(loop.body) if isinstance(node, Loop)]
     if not inner or any("omp" in pragma for node in inner for pragma in node.pragmas):
         return False
@@ -41,8 +41,9 @@ def _has_row_loops(loop: Loop) -> bool:
         return False
     deepest = [node for node in inner if is_innermost(node)]
     indices = [index for node in deepest for text in texts(node.body) for _, index in loads(text)]
-    unit = [index for index in indices if has_unit_step(index, loop.var)]
-    return bool(unit) and not any(has_unit_step(i, node.var) for node in deepest for i in indices)
+    crossed = [index for index in indices if loop.var in names_in(index)]
+    unit = [index for index in crossed if has_unit_step(index, loop.var)]
+    return bool(unit) and not any(has_unit_step(i, node.var) for node in deepest for i in crossed)
 
 
 def has_unit_step(index: str, var: str) -> bool:
@@ -59,14 +60,20 @@ class _Strips:
         self._types: dict[str, str] = {}
         self._uniform: set[str] = set()
         groups = list(self._groups(body))
-        declared = {one.name: one.type for group in groups for text in texts(group) if (one := declaration(text))}
+        declared = {
+            one.name: one.type for group in groups for text in texts(group) if (one := declaration(text))
+        }
         self.applies = True
         for group in groups:
             inside = {one.name for text in texts(group) if (one := declaration(text))}
-            outside = {n for other in groups if other is not group for text in texts(other) for n in names_in(text)}
+            outside = {
+                n for other in groups if other is not group for text in texts(other) for n in names_in(text)
+            }
             for name in inside & outside:
                 shared_elsewhere = any(
-                    name in {d.name for t in texts(other) if (d := declaration(t))} for other in groups if other is not group
+                    name in {d.name for t in texts(other) if (d := declaration(t))}
+                    for other in groups
+                    if other is not group
                 )
                 if shared_elsewhere:
                     continue
@@ -91,7 +98,12 @@ class _Strips:
         if not isinstance(node, Statement):
             return False
         one = declaration(node.text)
-        return one is not None and one.type == "int64_t" and self._var not in names_in(node.text) and "[" not in node.text
+        return (
+            one is not None
+            and one.type == "int64_t"
+            and self._var not in names_in(node.text)
+            and "[" not in node.text
+        )
 
     def expanded(self, nodes: Sequence[Node]) -> list[Node]:
         made: list[Node] = []

@@ -1,4 +1,4 @@
-"""The C++ that kernels call: number types, maxima that keep NaN, moments, shifts; only what is used is printed.
+"""The C++ that kernels call: number types, maxima that keep NaN, moments, shifts; what is used is printed.
 
 All of it is inline, without branches where a loop over it should be vectorised, and needs no header of torch.
 """
@@ -14,12 +14,16 @@ _BITS = """\
 template <class To, class From> inline To bits_as(From value) { return __builtin_bit_cast(To, value); }"""
 
 _AS = """\
-// Between number types: narrow ones, which only memory holds, are widened for arithmetic.
+// Between number types: narrow ones, which only memory holds, are widened for arithmetic. Small integers and
+// floating-point numbers meet by way of int32_t, as the vectoriser wants it; numbers too large wrap around.
 template <class T> inline T widened(T value) { return value; }
 template <class To> struct Narrowed {
     template <class From> static To of(From value) {
-        if constexpr (std::is_same_v<To, uint8_t> && std::is_floating_point_v<From>) {
-            return To(int32_t(value));  // negative numbers wrap around
+        constexpr bool from_small = std::is_integral_v<From> && sizeof(From) < 4;
+        constexpr bool to_small = std::is_integral_v<To> && sizeof(To) < 4 && !std::is_same_v<To, bool>;
+        constexpr bool widens = from_small && std::is_floating_point_v<To>;
+        if constexpr (widens || (to_small && std::is_floating_point_v<From>)) {
+            return To(int32_t(value));
         } else {
             return To(value);
         }
@@ -111,8 +115,11 @@ template <class T> inline T smaller(T a, T b) { return (a < b) | (a != a) ? a : 
 // The same without regard to NaN.
 template <class T> inline T larger_number(T a, T b) { return a > b ? a : b; }
 template <class T> inline T smaller_number(T a, T b) { return a < b ? a : b; }
+// In integers, since GCC would compare the half that a float was made of.
+inline int32_t nan_flag(float a) { return (bits_as<uint32_t>(a) << 1) > 0xff000000u; }
+inline int32_t nan_flag(double a) { return a != a; }
 #if defined(__aarch64__)
-inline int32_t nan_mask(float a, float b) { return (a != a ? -1 : 0) | (b != b ? -1 : 0); }
+inline int32_t nan_mask(float a, float b) { return -int32_t(a != a) | -int32_t(b != b); }
 template <> inline float larger_number(float a, float b) { return __builtin_fmaxf(a, b); }
 template <> inline float smaller_number(float a, float b) { return __builtin_fminf(a, b); }
 template <> inline float larger(float a, float b) {
@@ -121,7 +128,11 @@ template <> inline float larger(float a, float b) {
 template <> inline float smaller(float a, float b) {
     return bits_as<float>(bits_as<int32_t>(smaller_number(a, b)) | nan_mask(a, b));
 }
-#endif"""
+#endif
+inline float clamped(float a, float low, float high) {  // between two numbers; NaN stays
+    const float inside = smaller_number(larger_number(a, low), high);
+    return bits_as<float>(bits_as<int32_t>(inside) | -int32_t(a != a));
+}"""
 
 _FLOOR_DIV = """\
 template <class T> inline T floor_div(T a, T b) {
@@ -178,10 +189,12 @@ template <class T> inline bool is_before(bool ahead, T a, T b, int64_t i, int64_
     return ahead || (a == b && i < j);
 }
 template <class T> inline Placed<T> argmax_of(Placed<T> best, T value, int64_t index) {
-    return is_before(value > best.value, value, best.value, index, best.index) ? Placed<T>{index, value} : best;
+    const bool wins = is_before(value > best.value, value, best.value, index, best.index);
+    return wins ? Placed<T>{index, value} : best;
 }
 template <class T> inline Placed<T> argmin_of(Placed<T> best, T value, int64_t index) {
-    return is_before(value < best.value, value, best.value, index, best.index) ? Placed<T>{index, value} : best;
+    const bool wins = is_before(value < best.value, value, best.value, index, best.index);
+    return wins ? Placed<T>{index, value} : best;
 }
 template <class T> inline Placed<T> argmax_of(Placed<T> best, Placed<T> other) {
     return argmax_of(best, other.value, other.index);
@@ -196,6 +209,19 @@ template <class T, int N, class Join> inline T fold(T (&lanes)[N], Join join) {
         for (int k = 0; k < half; ++k) lanes[k] = join(lanes[k], lanes[k + half]);
     }
     return lanes[0];
+}"""
+
+_STORE_HALVES = """\
+inline void store_halves(half* place, const float* values, int64_t count) {
+    hardware_half* to = reinterpret_cast<hardware_half*>(place);
+    int64_t k = 0;
+#if defined(__aarch64__)
+    for (; k + 8 <= count; k += 8) {
+        const float16x4_t low = vcvt_f16_f32(vld1q_f32(values + k));
+        vst1q_f16(to + k, vcvt_high_f16_f32(low, vld1q_f32(values + k + 4)));
+    }
+#endif
+    for (; k < count; ++k) to[k] = hardware_half(values[k]);
 }"""
 
 _ATOMIC_ADD = """\
@@ -236,6 +262,7 @@ SUPPORT: Mapping[str, str] = {
     "Moments": _MOMENTS,
     "Placed": _PLACED,
     "fold": _LANES,
+    "store_halves": _STORE_HALVES,
     "atomic_add": _ATOMIC_ADD,
     "is_negative": _SIGN,
     "use_huge_pages": _HUGE_PAGES,
@@ -245,7 +272,7 @@ SUPPORT: Mapping[str, str] = {
 
 _ALSO = {
     **dict.fromkeys(("widened", "Narrowed"), "as"),
-    **dict.fromkeys(("smaller", "larger_number", "smaller_number"), "larger"),
+    **dict.fromkeys(("smaller", "larger_number", "smaller_number", "nan_flag", "clamped"), "larger"),
     **dict.fromkeys(("argmax_of", "argmin_of"), "Placed"),
     "shift_left": "shift_right",
 }

@@ -19,7 +19,9 @@ _LOOP = re.compile(
     re.DOTALL,
 )
 _LAMBDA = re.compile(r"auto (?P<name>\w+) = \[&\]\s*(?:\(\)\s*)?\{(?P<body>.*)\}", re.DOTALL)
-_SIGNATURE = re.compile(r'extern "C"\s+(?P<returns>\w+)\s+(?P<name>\w+)\((?P<parameters>.*?)\)\s*\{', re.DOTALL)
+_SIGNATURE = re.compile(
+    r'extern "C"\s+(?P<returns>\w+)\s+(?P<name>\w+)\((?P<parameters>.*?)\)\s*\{', re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class _Parser:
         stop = found["stop"] if found["test"] == "<" else f"{found['stop']} + 1"
         if step in (f"{var}++", f"++{var}"):
             step = "1"
-        elif step.startswith(f"{var}+=") or step.startswith(f"{var} +="):
+        elif step.startswith((f"{var}+=", f"{var} +=")):
             step = step.partition("+=")[2].strip()
         else:
             raise CannotLift(f"a loop of another kind: for ({head})")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from assay.lift.cpp_text import declaration, split_arguments
-from assay.lift.cpp_tree import Function, Statement, closing, walk
+from assay.lift.cpp_tree import Function, If, Node, Statement, closing
 
 _KIND = r"(float|double|half|bfloat16|float8_e4m3fn|float8_e5m2|bool|u?int(?:8|16|32|64)_t)"
 _CAST = re.compile(rf"(?:as<)?{_KIND}>?\(")
@@ -15,17 +16,36 @@ _NUMBER = re.compile(r"-?\d+(\.\d*)?(e[-+]?\d+)?")
 _FLOATS = ("double", "float")
 
 
-def types_of(function: Function) -> dict[str, str]:
-    """The type of every name that is declared; names that stand for two types, and unknown ones, are left out."""
-    known = {one.name: one.type.replace("const ", "").replace("__restrict", "").strip() for one in function.parameters}
-    found: dict[str, set[str]] = {}
-    for node in walk(function.body):
-        if not isinstance(node, Statement) or (one := declaration(node.text)) is None:
-            continue
-        kind = one.type if one.type != "auto" else type_of(one.rest.removeprefix("= "), known)
-        found.setdefault(one.name, set()).add(kind or "")
-        known[one.name] = kind or ""
-    return {name: kind for name, kind in known.items() if kind and len(found.get(name, ("",))) == 1}
+def parameter_types(function: Function) -> dict[str, str]:
+    return {
+        one.name: one.type.replace("const ", "").replace("__restrict", "").strip()
+        for one in function.parameters
+    }
+
+
+def rewrite_typed(
+    nodes: Sequence[Node],
+    known: Mapping[str, str],
+    change: Callable[[Node, Mapping[str, str]], Sequence[Node]],
+) -> tuple[Node, ...]:
+    """The tree with every node replaced, inner ones first, by what `change` makes of it.
+
+    `change` is told the types of the names that are known where the node stands; those it cannot tell are "".
+    """
+    types = dict(known)
+    made: list[Node] = []
+    for node in nodes:
+        before = dict(types)
+        if isinstance(node, Statement):
+            if one := declaration(node.text):
+                kind = one.type if one.type != "auto" else type_of(one.rest.removeprefix("= "), types)
+                types[one.name] = kind or ""
+        else:
+            node = replace(node, body=rewrite_typed(node.body, types, change))
+            if isinstance(node, If) and node.otherwise:
+                node = replace(node, otherwise=rewrite_typed(node.otherwise, types, change))
+        made += change(node, before)
+    return tuple(made)
 
 
 def type_of(text: str, known: Mapping[str, str]) -> str | None:

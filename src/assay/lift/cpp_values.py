@@ -1,14 +1,14 @@
-"""Values that a loop computes again and again: taken out of it, and divisions by them made multiplications."""
+"""Values that a loop computes again and again: taken out of it; divisions by them made multiplications."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from assay.lift.cpp_text import assignment, declaration, loads, names_in, renamed, store
 from assay.lift.cpp_tree import Function, If, Lambda, Loop, Node, Statement, map_text, rewrite, texts
-from assay.lift.cpp_types import types_of
+from assay.lift.cpp_types import parameter_types, rewrite_typed
 
 _DIVISION = re.compile(r"(?P<before>.* = )(?P<a>\w+) / (?P<b>\w+)")
 
@@ -76,7 +76,11 @@ def _invariant(loop: Loop) -> tuple[list[Node], list[Node]]:
 def _can_move(node: Node, varying: set[str], written: set[str]) -> bool:
     if isinstance(node, If):
         return node.body[-1:] == (Statement("continue"),) and not varying & names_in(node.condition)
-    if not isinstance(node, Statement) or (one := declaration(node.text)) is None or not one.rest.startswith("= "):
+    if (
+        not isinstance(node, Statement)
+        or (one := declaration(node.text)) is None
+        or not one.rest.startswith("= ")
+    ):
         return False
     if "&" in one.rest and "frexp" in one.rest:
         return False
@@ -85,25 +89,24 @@ def _can_move(node: Node, varying: set[str], written: set[str]) -> bool:
 
 
 def with_reciprocals(function: Function) -> Function:
-    """Division by what is the same in every iteration, as multiplication: within one unit of the last place."""
-    kinds = types_of(function)
+    """Division by what is the same in every iteration, as multiplication: one unit of the last place."""
 
-    def change(node: Node) -> Sequence[Node]:
+    def change(node: Node, types: Mapping[str, str]) -> Sequence[Node]:
         if not isinstance(node, Loop) or any(isinstance(one, Loop) for one in node.body):
+            return (node,)
+        if any("omp for" in pragma for pragma in node.pragmas):
             return (node,)
         declared = {one.name for text in texts(node.body) if (one := declaration(text))}
         before: dict[str, Statement] = {}
         body: list[Node] = []
         for one in node.body:
             found = _DIVISION.fullmatch(one.text) if isinstance(one, Statement) else None
-            if found is None or found["b"] in declared or kinds.get(found["b"]) != "float" or found["b"] == node.var:
+            if found is None or found["b"] in declared or types.get(found["b"]) != "float":
                 body.append(one)
                 continue
             inverse = f"{found['b']}_inverse"
             before[inverse] = Statement(f"const float {inverse} = 1.0f / {found['b']}")
             body.append(Statement(f"{found['before']}{found['a']} * {inverse}"))
-        if not before or any("omp for" in pragma for pragma in node.pragmas):
-            return (node,)
         return (*before.values(), replace(node, body=tuple(body)))
 
-    return replace(function, body=rewrite(function.body, change))
+    return replace(function, body=rewrite_typed(function.body, parameter_types(function), change))

@@ -31,10 +31,13 @@ def guards_of(capture: Capture, names: Mapping[str, str], symbols: Mapping[str, 
         names: what each argument of call() is called in the lines of the lifted file.
         symbols: for each symbol the expression that gives its value, such as "x.size(0)".
     """
-    found = [f"type({name}) is {_type_of(value)} and {name} == {value}" for name, value in capture.values.items()]
+    found = [
+        f"type({name}) is {_type_of(value)} and {name} == {value}" for name, value in capture.values.items()
+    ]
     found = [text.replace("type(None) is NoneType and ", "") for text in found]
     found += [f"self.{path} == {value}" for path, value in capture.settings.items()]
-    found.append("self.training" if capture.training else "not self.training")
+    if capture.training is not None:
+        found.append("self.training" if capture.training else "not self.training")
     for argument in capture.arguments:
         found += _placement(argument, names[argument.name], capture.device)
     for argument in capture.arguments:

@@ -74,7 +74,9 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 def _inner(statement: ast.stmt) -> Iterator[ast.stmt]:
     if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
-        yield from (node for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement)
+        yield from (
+            node for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement
+        )
 
 
 def _text(statement: ast.stmt, lines: list[str]) -> str:

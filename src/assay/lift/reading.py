@@ -1,7 +1,7 @@
 """Reads inductor's file: what call() does, as lines of plain torch and calls of kernels.
 
-Allocations, views, library calls, renamings and symbols are the same in every language; the kernels are read by
-the module of their language. What is not known by name is refused, so that nothing is left out by mistake.
+Allocations, views, library calls, renamings and symbols are the same in every language; the kernels are read
+by the module of their language. What is not known by name is refused: nothing is left out by mistake.
 
 Not covered: memory pools, collectives, several devices, and sizes that only the data tell.
 """
@@ -9,10 +9,11 @@ Not covered: memory pools, collectives, several devices, and sizes that only the
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.lift import cpp_kernels
+from assay.lift import cpp_kernels, triton_kernels
 from assay.lift.capture import INPUT, Capture
 from assay.lift.guards import guards_of, is_contiguous
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
@@ -32,7 +33,11 @@ def read(capture: Capture) -> Lifted:
     found = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef) and node.name == "call"]
     if len(found) != 1:
         raise CannotLift("a file of inductor without a single call()")
-    kernels = cpp_kernels.read_kernels(capture.wrapper)
+    if capture.device == "cuda":
+        generated = triton_kernels.read_kernels(capture.wrapper, capture.configs)
+        kernels: Mapping[str, Kernel] = {kernel.facts["inductor"]: kernel for kernel in generated}
+    else:
+        kernels = cpp_kernels.read_kernels(capture.wrapper)
     reader = _Reader(capture, kernels)
     reader.read_block(found[0].body)
     return reader.lifted()
@@ -62,7 +67,7 @@ class _Reader:
         used = {step.kernel for step in self._steps if isinstance(step, Launch)}
         lines = [Line(f"{name} = {value}") for name, value in self._symbols.items()]
         lifted = Lifted(
-            language="cpp",
+            language="triton" if capture.device == "cuda" else "cpp",
             variant=capture.variant,
             inputs=capture.inputs,
             state=state,
@@ -100,11 +105,15 @@ class _Reader:
                 self._names[name] = self._names.get(other, other)
                 if other in self._symbols:
                     self._symbols[name] = self._symbols[other]
-            case ast.Name(id=name), ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=asked), args=[]):
+            case ast.Name(id=name), ast.Call(
+                func=ast.Attribute(value=ast.Name(id=owner), attr=asked), args=[]
+            ):
                 if asked not in ("size", "stride"):
                     raise _unknown(value)
                 self._sizes[name] = f"{self._names[owner]}.{asked}"
-            case ast.Name(id=name), ast.Subscript(value=ast.Name(id=sizes), slice=axis) if sizes in self._sizes:
+            case ast.Name(id=name), ast.Subscript(value=ast.Name(id=sizes), slice=axis) if (
+                sizes in self._sizes
+            ):
                 self._symbols[name] = f"{self._sizes[sizes]}({ast.unparse(axis)})"
                 self._made.add(name)
             case ast.Name(id=name), ast.Call(func=ast.Name(id="get_raw_stream")):
@@ -148,7 +157,8 @@ class _Reader:
         plain = self._rewritten(call)
         if not isinstance(plain, ast.Call):
             raise _unknown(call)
-        self._steps.append(cpp_kernels.read_launch(kernel, plain))
+        language = triton_kernels if self._capture.device == "cuda" else cpp_kernels
+        self._steps.append(language.read_launch(kernel, plain))
 
     def _return(self, values: list[ast.expr]) -> None:
         texts = [self._text(value) for value in values]
@@ -165,17 +175,30 @@ class _Reader:
         return ast.unparse(self._rewritten(value))
 
     def _rewritten(self, value: ast.expr) -> ast.expr:
+        likes: dict[tuple[str, ...], str] = {}
+        for argument in self._capture.arguments:
+            sizes = tuple(_canonical(self._renamed(size)) for size in argument.sizes)
+            if is_contiguous(argument.sizes, argument.strides):
+                likes.setdefault((argument.dtype, *sizes), self._names[argument.name])
         device = f"{self._names[self._capture.arguments[0].name]}.device"
-        return _Plain(self._names, self._fresh, device).visit(value)
+        return _Plain(self._names, self._fresh, device, likes).visit(value)
+
+    def _renamed(self, size: str) -> str:
+        """Symbols that are equal have one name here."""
+        return re.sub(r"\b[a-z]\w*\b", lambda word: self._names.get(word[0], word[0]), size)
 
 
 class _Plain(ast.NodeTransformer):
     """Inductor's expressions as plain torch."""
 
-    def __init__(self, names: Mapping[str, str], fresh: set[str], device: str) -> None:
+    def __init__(
+        self, names: Mapping[str, str], fresh: set[str], device: str, likes: Mapping[tuple[str, ...], str]
+    ) -> None:
         self._names = names
         self._fresh = fresh
         self._device = device
+        self._likes = likes
+        """Dense arguments by type and sizes: what is like one of them is allocated faster."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Name(self._names.get(node.id, node.id), node.ctx)
@@ -204,8 +227,11 @@ class _Plain(ast.NodeTransformer):
 
     def _allocation(self, arguments: list[ast.expr]) -> ast.expr:
         sizes, strides, dtype = (ast.unparse(argument) for argument in arguments)
-        if is_contiguous(_items(arguments[0]), _items(arguments[1])):
-            return _expression(f"torch.empty({sizes}, dtype={dtype}, device={self._device})")
+        items = _items(arguments[0])
+        if is_contiguous(items, _items(arguments[1])):
+            like = (dtype.removeprefix("torch."), *(_canonical(item) for item in items))
+            if items and like in self._likes:
+                return _expression(f"torch.empty_like({self._likes[like]})")
         return _expression(f"torch.empty_strided({sizes}, {strides}, dtype={dtype}, device={self._device})")
 
     def _view(self, arguments: list[ast.expr]) -> ast.expr:
@@ -223,7 +249,9 @@ def without_unused_lines(lifted: Lifted) -> Lifted:
     while True:
         read = _names_in(lifted.returns)
         for step in steps:
-            texts = step.arguments if isinstance(step, Launch) else (step.text.partition(" = ")[2] or step.text,)
+            texts = (
+                step.arguments if isinstance(step, Launch) else (step.text.partition(" = ")[2] or step.text,)
+            )
             read |= {name for text in texts for name in _names_in(text)}
         kept = [step for step in steps if not _is_unused(step, read)]
         if len(kept) == len(steps):
@@ -244,13 +272,13 @@ def _check_names(lifted: Lifted) -> None:
     known = set(_KNOWN_NAMES) | set(lifted.inputs) | set(lifted.state)
     for step in lifted.steps:
         if isinstance(step, Launch):
-            texts: tuple[str, ...] = step.arguments
-        else:
-            name, made, value = step.text.partition(" = ")
-            texts = (value if made and name.isidentifier() else step.text,)
-        for text in texts:
-            _require(_names_in(text), known)
-        if isinstance(step, Line) and made and name.isidentifier():
+            for text in step.arguments:
+                _require(_names_in(text), known)
+            continue
+        name, made, value = step.text.partition(" = ")
+        is_made = bool(made) and name.isidentifier()
+        _require(_names_in(value if is_made else step.text), known)
+        if is_made:
             known.add(name)
     _require(_names_in(lifted.returns), known)
 
@@ -269,6 +297,10 @@ def _items(value: ast.expr) -> list[str]:
     if not isinstance(value, ast.Tuple):
         raise _unknown(value)
     return [ast.unparse(item) for item in value.elts]
+
+
+def _canonical(size: str) -> str:
+    return ast.unparse(ast.parse(size, mode="eval"))
 
 
 def _expression(text: str) -> ast.expr:

@@ -7,15 +7,19 @@ these inputs and runs them; otherwise Model's own forward() answers.
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from assay.lift import triton_launch
 from assay.lift.cpp_library import call_of, library_source
+from assay.lift.guards import FUNCTIONS
 from assay.lift.problem_source import model_source
-from assay.lift.record import CannotLift, Launch, Lifted, Line
+from assay.lift.record import Launch, Lifted, Line
 from assay.problems import Problem
 
-_FEW_SIZES = 3
+_FEW_SIZES = 8
 """Conditions on sizes up to which they are asked one by one; more of them are remembered by size."""
 _WIDTH = 100
 
@@ -27,18 +31,18 @@ def write(lifted: Lifted, problem: Problem, actions: Sequence[str] = ()) -> str:
         actions: how it was made, for the docstring.
 
     Raises:
-        CannotLift: the problem is no module, or the language has no writer.
+        CannotLift: the problem is no module.
     """
-    if lifted.language != "cpp":
-        raise CannotLift(f"no writer for {lifted.language}")
     imports, model = model_source(problem)
+    lifted = _with_shapes(lifted)
     sized, guards = _sized(lifted)
     made_once, asked = _split_guards(guards)
+    is_triton = lifted.language == "triton"
     parts = [
         _docstring(problem, lifted, actions),
-        _imports(imports, remembered=bool(sized)),
+        _imports(imports, lifted, remembered=bool(sized)),
         model,
-        library_source(lifted, problem.name),
+        triton_launch.triton_source(lifted).strip() if is_triton else library_source(lifted, problem.name),
         sized,
         _module(lifted, made_once, asked),
     ]
@@ -55,13 +59,58 @@ def _docstring(problem: Problem, lifted: Lifted, actions: Sequence[str]) -> str:
     return '"""' + "\n".join(textwrap.wrap(text, _WIDTH - 3)) + '\n"""'
 
 
-def _imports(theirs: str, *, remembered: bool) -> str:
-    standard = ["import ctypes", *(["import functools"] if remembered else [])]
-    ours = ["import torch", "from torch.utils.cpp_extension import load_inline"]
+def _imports(theirs: str, lifted: Lifted, *, remembered: bool) -> str:
+    standard = ["import functools"] if remembered else []
+    if lifted.language == "triton":
+        ours = [
+            "import torch",
+            *(line for line in triton_launch.triton_imports(lifted) if line != "import torch"),
+        ]
+    else:
+        standard = ["import ctypes", *standard]
+        ours = ["import torch", "from torch.utils.cpp_extension import load_inline"]
     lines = [line for line in theirs.splitlines() if line not in (*standard, *ours)]
     future = [line for line in lines if line.startswith("from __future__")]
     rest = [line for line in lines if not line.startswith("from __future__")]
     return "\n".join([*(future and [*future, ""]), *standard, "", *ours, *rest])
+
+
+class _Shapes(ast.NodeTransformer):
+    """x.size(0) as x_shape[0], and x.dim() == 2 as the place where x_shape is taken: once is enough."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[axis]) if (
+                name in self._names
+            ):
+                return ast.Subscript(ast.Name(f"{name}_shape", ast.Load()), axis, ast.Load())
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="dim"), args=[]) if (
+                name in self._names
+            ):
+                return ast.parse(f"len({name}_shape := {name}.shape)", mode="eval").body
+        return node
+
+    def text(self, given: str) -> str:
+        return ast.unparse(self.visit(_parsed(given)))
+
+
+def _with_shapes(lifted: Lifted) -> Lifted:
+    asked = (re.fullmatch(r"(\w+)\.dim\(\) == \d+", guard) for guard in lifted.guards)
+    shapes = _Shapes(frozenset(found[1] for found in asked if found))
+    steps: list[Line | Launch] = []
+    for step in lifted.steps:
+        if isinstance(step, Launch):
+            steps.append(replace(step, arguments=tuple(shapes.text(one) for one in step.arguments)))
+            continue
+        name, made, value = step.text.partition(" = ")
+        plain = made and name.isidentifier()
+        steps.append(Line(f"{name} = {shapes.text(value)}" if plain else shapes.text(step.text)))
+    guards = tuple(shapes.text(guard) for guard in lifted.guards)
+    return replace(lifted, guards=guards, steps=tuple(steps), returns=shapes.text(lifted.returns))
 
 
 def _sized(lifted: Lifted) -> tuple[str, tuple[str, ...]]:
@@ -84,30 +133,30 @@ def _is_about_sizes(guard: str) -> bool:
     rest = guard
     for one in asked:
         rest = rest.replace(one, "0")
-    allowed = {"max", "min", "float", "math"}
     names = {node.id for node in ast.walk(_parsed(rest)) if isinstance(node, ast.Name)}
-    return bool(asked) and names <= allowed and "." not in rest.replace("math.", "")
+    return bool(asked) and names <= FUNCTIONS.keys() and "." not in rest.replace("math.", "")
 
 
 def _is_size(node: ast.AST) -> bool:
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[ast.Constant()]):
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant()):
+            return name.endswith("_shape")
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="stride"), args=[ast.Constant()]):
             return True
     return False
 
 
 class _NameSizes(ast.NodeTransformer):
-    """x.size(0) as a parameter x_size_0."""
+    """x_shape[0] as a parameter x_0."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def visit(self, node: ast.AST) -> ast.AST:
         if not _is_size(node):
-            self.generic_visit(node)
-            return node
+            return self.generic_visit(node)
         text = ast.unparse(node)
-        self._names.setdefault(text, text.replace(".", "_").replace("(", "_").replace(")", ""))
+        self._names.setdefault(text, re.sub(r"\W+", "_", text.replace("_shape", "")).strip("_"))
         return ast.Name(self._names[text], ast.Load())
 
 
@@ -159,7 +208,9 @@ def _joined(conditions: Sequence[str], start: str, opening: str = "(", closing: 
 
 
 def _binds_loosely(condition: str) -> bool:
-    return isinstance(_parsed(condition).body, (ast.BoolOp, ast.IfExp, ast.Lambda)) and not condition.startswith("(")
+    return isinstance(
+        _parsed(condition).body, (ast.BoolOp, ast.IfExp, ast.Lambda)
+    ) and not condition.startswith("(")
 
 
 def _steps(lifted: Lifted) -> Iterator[str]:
@@ -168,7 +219,7 @@ def _steps(lifted: Lifted) -> Iterator[str]:
     made: set[str] = set()
     for k, step in enumerate(lifted.steps):
         if isinstance(step, Launch):
-            yield from call_of(step, lifted)
+            yield from _call(step, lifted)
         else:
             yield step.text
             name, is_made, _ = step.text.partition(" = ")
@@ -179,6 +230,13 @@ def _steps(lifted: Lifted) -> Iterator[str]:
         tensors = [name for name in gone if _is_tensor(name, lifted)]
         if tensors and any(_makes_more(later) for later in lifted.steps[k + 1 :]):
             yield f"del {', '.join(tensors)}"
+
+
+def _call(step: Launch, lifted: Lifted) -> Iterator[str]:
+    if lifted.language == "triton":
+        yield triton_launch.call_of(step, lifted)
+    else:
+        yield from call_of(step, lifted)
 
 
 def _is_tensor(name: str, lifted: Lifted) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from assay.lift.record import CannotLift, Kernel, Lifted
-from assay.lift.triton_arithmetic import arithmetic_actions, fast_exp, narrow, reciprocal
+from assay.lift.triton_arithmetic import arithmetic_actions, fast_exp, reciprocal
 from assay.lift.triton_buffers import Overlap, overlaps
 from assay.lift.triton_fusion import fuse_next
 from assay.lift.triton_knobs import MOST_ELEMENTS, knob_actions, set_knob, sizes_of
@@ -28,12 +28,11 @@ from assay.lift.triton_memory import mask_actions, memory_actions, set_policy, u
 from assay.lift.triton_rows import hold_rows
 from assay.lift.triton_syntax import loops, parse
 
-USUAL = ("fuse_next", "persistent", "unmask=XBLOCK", "unmask=YBLOCK", "unmask=R0_BLOCK", "narrow", "group=8")
+USUAL = ("fuse_next", "persistent", "unmask=XBLOCK", "unmask=YBLOCK", "unmask=R0_BLOCK", "group=8")
 _PLAIN: dict[str, Callable[[Kernel], Kernel]] = {
     "swap_grid": swap_grid,
     "fast_exp": fast_exp,
     "reciprocal": reciprocal,
-    "narrow": narrow,
 }
 
 

@@ -1,15 +1,13 @@
-"""Actions on the arithmetic of a lifted kernel: cheaper exponentials, products for quotients, narrow numbers.
+"""Actions on the arithmetic of a lifted kernel: cheaper exponentials, products for quotients.
 
-The first two change results in the last bits of float32. Whether that is enough is for the judge to say.
+Both change results in the last bits of float32. Whether that is right enough is for the judge to say.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeGuard
 
 from assay.lift.record import CannotLift, Kernel
 from assay.lift.triton_library import FAST, WITH_EXP
@@ -17,14 +15,12 @@ from assay.lift.triton_syntax import (
     CallRewrite,
     assignment_counts,
     blocks,
-    definition,
     expression,
     names_in,
     parse,
     simple_target,
     statement,
     text_of,
-    tl_name,
     unparse,
 )
 
@@ -34,7 +30,6 @@ ROW_VALUE = "[:, None]"
 def arithmetic_actions(kernel: Kernel) -> Iterator[str]:
     yield "fast_exp"
     yield "reciprocal"
-    yield "narrow"
 
 
 def fast_exp(kernel: Kernel) -> Kernel:
@@ -75,42 +70,6 @@ def reciprocal(kernel: Kernel) -> Kernel:
             if name in divisors.found and _is_row_value(block[place], counts[name]):
                 block.insert(place + 1, statement(f"{name}_inverse = 1.0 / {name}"))
     return replace(kernel, text=unparse(tree))
-
-
-def narrow(kernel: Kernel) -> Kernel:
-    """Constants that positions are compared with, in 32 bits: 64 take two instructions each. Exact."""
-    tree, function = parse(kernel.text)
-    uses = Counter(
-        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-    )
-    in_comparisons = Counter(
-        name.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Compare)
-        for name in (node.left, *node.comparators)
-        if isinstance(name, ast.Name)
-    )
-    before = unparse(tree)
-    for name in in_comparisons:
-        value = definition(function, name)
-        if value is not None and uses[name] == in_comparisons[name] and _is_wide_constant(value):
-            value.args[2] = expression("tl.int32")
-    if unparse(tree) == before:
-        raise CannotLift(f"{kernel.name} compares nothing with constants of 64 bits")
-    return replace(kernel, text=unparse(tree))
-
-
-def _is_wide_constant(value: ast.expr) -> TypeGuard[ast.Call]:
-    """`tl.full([1], 112, tl.int64)`, of a number that 32 bits hold."""
-    if not (isinstance(value, ast.Call) and tl_name(value) == "full" and len(value.args) == 3):
-        return False
-    number = ast.literal_eval(value.args[1]) if _is_number(value.args[1]) else None
-    return text_of(value.args[2]) == "tl.int64" and isinstance(number, int) and abs(number) < 2**31
-
-
-def _is_number(node: ast.expr) -> bool:
-    inner = node.operand if isinstance(node, ast.UnaryOp) else node
-    return isinstance(inner, ast.Constant)
 
 
 def _is_row_value(node: ast.stmt, assigned: int) -> bool:

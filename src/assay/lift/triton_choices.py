@@ -18,7 +18,7 @@ from assay.lift.record import CannotLift
 OURS = "assay."
 HOLD_ROWS, HOLD_COLUMNS, SPLIT = "assay.persistent_threshold", "assay.persistent_outer", "assay.split_factor"
 DECOMPOSITIONS = "assay.decompositions"
-"""Names of triton_decompositions.BY_NAME, with commas between them."""
+"""For triton_decompositions.table_for."""
 INDUCTORS_ROW, INDUCTORS_COLUMN = 1024, 64
 """Up to these lengths inductor holds a row, or a column, at once."""
 

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from assay.lift.record import CannotLift
+
 MOST_TAPS = 64
 """Of a filter: each is a load for every element."""
 THIN = 8
@@ -94,3 +96,13 @@ BY_NAME: Mapping[str, Decompositions] = {
     "depthwise_as_taps": {aten.convolution.default: depthwise_as_taps},
     "thin_product_as_sums": {aten.mm.default: thin_product_as_sums, aten.bmm.default: thin_product_as_sums},
 }
+
+
+def table_for(names: str) -> dict[OpOverload, Callable[..., Any]]:
+    """What to give `run_decompositions` besides inductor's own, for names of BY_NAME with commas between."""
+    table = dict(ALWAYS)
+    for name in filter(None, names.split(",")):
+        if name not in BY_NAME:
+            raise CannotLift(f"no decomposition is named {name}")
+        table |= BY_NAME[name]
+    return table

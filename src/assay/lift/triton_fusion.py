@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 from assay.lift.triton_buffers import FRESH, Overlap, owners, pointer_types, without_dead_results
@@ -37,7 +38,9 @@ from assay.lift.triton_syntax import (
     unparse,
 )
 
-OWN_INDEX = ("xoffset", "xindex", "xmask", "xnumel")
+ROW = "row_of_first"
+"""Stands for the first kernel's index while both are in one expression."""
+OWN_INDEX = tuple(f"{axis}{what}" for axis in "xy" for what in ("offset", "index", "mask", "numel"))
 """Names of the second kernel that are the first one's afterwards."""
 
 
@@ -80,17 +83,24 @@ def _launched(lifted: Lifted, place: int) -> str:
 
 def _check_shapes(first: Kernel, second: Kernel) -> None:
     rows, elements = sizes_of(first), sizes_of(second)
-    if set(rows) != {"x", "r0_"} or set(elements) != {"x"} or second.facts["kind"] != "pointwise":
+    if (
+        set(rows) != {"x", "r0_"}
+        or set(elements) not in ({"x"}, {"x", "y"})
+        or second.facts["kind"] != "pointwise"
+    ):
         raise CannotLift(f"{first.name} and {second.name} are no reduction over rows and a pointwise kernel")
-    if rows["x"] * rows["r0_"] != elements["x"] or "PROGRAMS" in {*first.knobs, *second.knobs}:
+    is_whole = "y" not in elements or rows["r0_"] % elements["x"] == 0
+    if rows["x"] * rows["r0_"] != prod(elements.values()) or not is_whole:
         raise CannotLift(f"{first.name} and {second.name} do not walk over the same elements")
-    if "tl.int64" in str(_index(second)) and "tl.int64" not in str(_index(first)):
+    if "PROGRAMS" in {*first.knobs, *second.knobs} or "num_programs(0)" in second.text:
+        raise CannotLift(f"{first.name} and {second.name} walk over their tiles in orders of their own")
+    if "tl.int64" in _index(second) and "tl.int64" not in _index(first):
         raise CannotLift(f"{second.name} needs wider indices than {first.name}")
 
 
 def _index(kernel: Kernel) -> str:
     _, function = parse(kernel.text)
-    found = [definition(function, name) for name in ("xoffset", "xindex")]
+    found = [definition(function, name) for name in OWN_INDEX if name.endswith(("offset", "index"))]
     return " ".join(text_of(value) for value in found if value is not None)
 
 
@@ -103,6 +113,12 @@ class _Merge:
     start: Launch
     end: Launch
     memory: Mapping[str, str]
+
+    @property
+    def row(self) -> tuple[str, int]:
+        """Which index of the second kernel, divided by what, is the number of the row."""
+        sizes, length = sizes_of(self.second), sizes_of(self.first)["r0_"]
+        return ("yindex", length // sizes["x"]) if "y" in sizes else ("xindex", length)
 
     def fused(self) -> tuple[Kernel, Launch]:
         tree, function = parse(self.first.text)
@@ -169,7 +185,6 @@ class _Merge:
         """Loads of what the first kernel stored for a row become the value itself."""
         stored = {base_pointer(call): call for call in calls(function, "store")}
         types = pointer_types(self.first)
-        row = sizes_of(self.first)["r0_"]
         index = {
             name: value
             for name in assignment_counts(added)
@@ -184,7 +199,7 @@ class _Merge:
             address = call.args[0]
             for _ in range(4):  # an index may be made of others
                 address = Substitution(index).visit(expression(text_of(address)))
-            if text_of(_RowNumber(row).visit(address)) != text_of(store.args[0]):
+            if text_of(_RowNumber(*self.row).visit(address)) != text_of(store.args[0]):
                 raise CannotLift(f"{self.second.name} reads results of {self.first.name} in other places")
             return expression(f"({text_of(store.args[1])}).to({TYPES[types[pointer]]})")
 
@@ -198,9 +213,22 @@ class _Merge:
             n for n in added.body if not (isinstance(n, ast.Assign) and text_of(n.targets[0]) in OWN_INDEX)
         ]
         CallRewrite(lambda call: _masked(call, mask)).visit(added)
-        row = sizes_of(self.first)["r0_"]
-        Substitution({"xindex": expression(f"(r0_index + {row} * xindex)")}).visit(added)
+        if "y" in sizes_of(self.second):
+            _Counted(sizes_of(self.second)["x"], sizes_of(self.first)["r0_"]).visit(added)
+        Substitution(self._positions()).visit(added)
         _Shapes().visit(added)
+
+    def _positions(self) -> dict[str, ast.expr]:
+        """The second kernel's indices by row and place in the row."""
+        sizes, length = sizes_of(self.second), sizes_of(self.first)["r0_"]
+        if "y" not in sizes:
+            return {"xindex": expression(f"(r0_index + {length} * xindex)")}
+        inner = sizes["x"]
+        return {
+            "yindex": expression(f"(r0_index // {inner} + {length // inner} * xindex)"),
+            "xindex": expression(f"(r0_index % {inner})"),
+            ROW: expression("xindex"),
+        }
 
     def _append(self, function: ast.FunctionDef, added: ast.FunctionDef, overlap: Overlap) -> None:
         if not loops(function):
@@ -231,26 +259,25 @@ def _is_index(value: ast.expr) -> bool:
 class _RowNumber(ast.NodeTransformer):
     """`xindex // 4096 // 8` is the number of the row where rows have 32768 elements."""
 
-    def __init__(self, row: int) -> None:
-        self.row = row
+    def __init__(self, index: str, length: int) -> None:
+        self.index, self.length = index, length
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        if _divisor(node) == self.row:
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.expr) and _divisor(node, self.index) == self.length:
             return ast.Name(id="xindex", ctx=ast.Load())
-        self.generic_visit(node)
-        return node
+        return self.generic_visit(node)
 
 
-def _divisor(node: ast.expr) -> int | None:
-    """What the element's number is divided by, in one or more steps."""
-    if isinstance(node, ast.Name) and node.id == "xindex":
+def _divisor(node: ast.expr, index: str) -> int | None:
+    """What an index is divided by, in one or more steps."""
+    if isinstance(node, ast.Name) and node.id == index:
         return 1
     if (
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.FloorDiv)
         and isinstance(node.right, ast.Constant)
     ):
-        before = _divisor(node.left)
+        before = _divisor(node.left, index)
         return (
             before * int(node.right.value)
             if before is not None and isinstance(node.right.value, int)
@@ -262,21 +289,15 @@ def _divisor(node: ast.expr) -> int | None:
 def _masked(call: ast.Call, mask: str) -> ast.expr:
     """Under the mask of rows, in place of the second kernel's own."""
     name = tl_name(call)
-    if name not in ("load", "store", "atomic_add") or "xindex" not in _reach(call):
-        return call
+    if name not in ("load", "store", "atomic_add") or not names_in(call.args[0]) - {base_pointer(call)}:
+        return call  # a single value, which is read without a mask
     position = 1 if name == "load" else 2
     given = argument(call, position, "mask")
-    parts = [text_of(part) for part in _conjunction(given) if text_of(part) not in ("xmask", "None")]
+    parts = [text_of(part) for part in _conjunction(given) if text_of(part) not in ("xmask", "ymask", "None")]
     text = " & ".join([*(f"({part})" for part in parts), *([mask] if mask else [])]) or "None"
     set_keyword(call, "mask", None)
     call.args[position:] = [expression(text)]
     return call
-
-
-def _reach(call: ast.Call) -> set[str]:
-    """Scalars are read without a mask; everything else depends on the element."""
-    names = names_in(call.args[0]) - {base_pointer(call)}
-    return {"xindex"} if names else set()
 
 
 def _conjunction(node: ast.expr | None) -> list[ast.expr]:
@@ -287,9 +308,22 @@ def _conjunction(node: ast.expr | None) -> list[ast.expr]:
     return [node]
 
 
+class _Counted(ast.NodeTransformer):
+    """`xindex + 15 * yindex` counts elements through, as do the place in a row and its number."""
+
+    def __init__(self, inner: int, length: int) -> None:
+        self.counted = (f"xindex + {inner} * yindex", f"{inner} * yindex + xindex")
+        self.flat = f"(r0_index + {length} * {ROW})"
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return expression(self.flat) if text_of(node) in self.counted else node
+
+
 class _Shapes(ast.NodeTransformer):
-    """`[XBLOCK]` and `[1]` are `[XBLOCK, R0_BLOCK]` and `[1, 1]` now."""
+    """`[XBLOCK]`, `[YBLOCK, XBLOCK]` and `[1]` are `[XBLOCK, R0_BLOCK]` and `[1, 1]` now."""
 
     def visit_List(self, node: ast.List) -> ast.expr:
-        wider = {"[XBLOCK]": "[XBLOCK, R0_BLOCK]", "[1]": "[1, 1]"}
-        return expression(wider.get(text_of(node), text_of(node)))
+        if text_of(node) in ("[XBLOCK]", "[YBLOCK, XBLOCK]"):
+            return expression("[XBLOCK, R0_BLOCK]")
+        return expression("[1, 1]") if text_of(node) == "[1]" else node

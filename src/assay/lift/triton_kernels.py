@@ -3,6 +3,11 @@
 Each `async_compile.triton(name, source)` becomes a `Kernel`: plain Triton, a short name, the launch
 configuration as knobs, the grid as expressions. Nothing is imported or run for it. Kernels of several forms
 (multi_kernel, combo kernels) and grids whose programs wait for each other are refused.
+
+The facts of a kernel, as words: "kind", "inductor" (its name there), "reduction" (inductor's hint: INNER or
+OUTER), "types" (of pointers), "processors" (of the GPU), "sizes" (along each axis), "divides" (block sizes
+that have to divide a size, as there is no mask), "dot" (whether it multiplies matrices, and in what),
+"arguments" (of inductor's launch).
 """
 
 from __future__ import annotations

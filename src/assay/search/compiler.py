@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from assay import lift
-from assay.problems import Case, Problem
+from assay.problems import Case
 from assay.records import from_plain, to_plain
 from assay.search.odds import Odds, learn
 from assay.search.protocol import (
@@ -35,8 +35,6 @@ FEW = 15
 """Evaluations below which neighbours are tried in a fixed order, and nothing is learned."""
 _SETTING = re.compile(r"^(?P<key>[^=]+)=(?P<value>.+)$")
 
-Capture = Callable[[Problem, Case, str, str, float], lift.Capture]
-
 
 class CompilerProposer:
     """Structures from inductor's options, actions on their source, knobs."""
@@ -49,12 +47,12 @@ class CompilerProposer:
         Operator(NAME, "combine", TWO_PARENTS),
     )
 
-    def __init__(self, case: Case, device: str, seed: int, capture: Capture = lift.capture) -> None:
-        """`case` is the size that is scored."""
+    def __init__(self, case: Case, device: str, seed: int) -> None:
+        """`case` is the size that is scored. A GPU is described once, before anybody times on it."""
         self._case = case
         self._device = device
         self._seed = seed
-        self._capture = capture
+        self._facts = lift.read_device(device) if device.startswith("cuda") else None
         self._variants = lift.variants(device.partition(":")[0])
 
     def propose(self, request: Request, view: View) -> Reply:
@@ -85,7 +83,7 @@ class CompilerProposer:
         name = self._variants[index].name
         last = index + 1 == len(self._variants)
         try:
-            captured = self._capture(view.problem, self._case, self._device, name, CAPTURE_S)
+            captured = lift.capture(view.problem, self._case, self._device, name, CAPTURE_S, self._facts)
             lifted = lift.read(captured)
         except lift.CannotLift as error:
             return Reply(trouble=f"{name}: {error}", exhausted=last)
