@@ -6,6 +6,7 @@ import json
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 RUNS, FOUND = Path(".assay/runs"), Path(".assay/found")
 MIB, MOST_MIB = 1 << 20, 1 << 20
+FINISHING = 0.25
+"""How long polishing and leaving out may take, of the time the search took."""
 
 
 @click.command()
@@ -150,8 +153,10 @@ class _Session:
             rebuild = compiler.rebuild if compiler is not None else _no_list_of_actions
             tune = compiler.propose if compiler is not None else None
             try:
+                began = time.monotonic()
                 reason = self._drive(crew, device, proposers)
-                finish = Finish(self._archive, self._problem, device, rebuild, self._tell)
+                patience_s = FINISHING * (time.monotonic() - began)
+                finish = Finish(self._archive, self._problem, device, rebuild, self._tell, patience_s)
                 if tune is not None:
                     finish.polish(crew, tune)
                 left_out = finish.shorten(crew)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from assay.lift.cpp_text import declaration, loads, names_in, store
 from assay.lift.cpp_tree import (
     Function,
-    Lambda,
     Loop,
     Node,
     Parameter,
@@ -191,7 +190,7 @@ def kept_in_kernel(lifted: Lifted) -> Lifted:
 
 
 def _in_kernel_terms(text: str, lifted: Lifted, kernel: Kernel) -> str | None:
-    """A size of the wrapper in the kernel's own arguments; None if it lacks one, or is more than a product."""
+    """A size of the wrapper in the kernel's own arguments; None if it lacks one, or is no product."""
     launch = next(step for step in lifted.steps if isinstance(step, Launch) and step.kernel == kernel.name)
     names = {
         a: p.name
@@ -278,7 +277,3 @@ def with_functions(lifted: Lifted, change: Callable[[Function], Function]) -> Li
         parameters = tuple(one.type for one in function.parameters)
         kernels.append(replace(kernel, text=write(function), parameters=parameters))
     return replace(lifted, kernels=tuple(kernels))
-
-
-def lambdas_in(nodes: Sequence[Node]) -> set[str]:
-    return {node.name for node in nodes if isinstance(node, Lambda)}

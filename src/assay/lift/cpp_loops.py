@@ -8,7 +8,7 @@ from dataclasses import replace
 from assay.lift.cpp_simd import is_independent, is_innermost
 from assay.lift.cpp_strips import has_unit_step
 from assay.lift.cpp_text import loads, names_in
-from assay.lift.cpp_tree import Block, Function, Loop, Node, Statement, rewrite, texts, walk
+from assay.lift.cpp_tree import Block, Function, Loop, Node, Statement, rewrite, texts
 
 _PARALLEL = "#pragma omp parallel"
 _SHARED = "#pragma omp for"
@@ -101,7 +101,7 @@ def _work(loop: Loop, known: set[str]) -> Iterator[str]:
     current: Loop | None = loop
     while current is not None:
         names = names_in(current.stop) - {"std", "min", "int64_t", "floor_div"}
-        if names <= known and current.step == "1":
+        if names <= known:
             factors.append(f"({current.stop})")
         inner = [node for node in current.body if isinstance(node, Loop)]
         current = inner[0] if inner else None
@@ -119,11 +119,3 @@ def scheduled(function: Function, how: str) -> Function:
         return (replace(node, pragmas=pragmas),)
 
     return replace(function, body=rewrite(function.body, change))
-
-
-def shared_loops(function: Function) -> list[Loop]:
-    return [
-        n
-        for n in walk(function.body)
-        if isinstance(n, Loop) and any(p.startswith(_SHARED) for p in n.pragmas)
-    ]

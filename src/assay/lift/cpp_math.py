@@ -1,8 +1,8 @@
 """Elementary functions of float in C++ without branches or tables, so that GCC vectorises loops over them.
 
 Errors over all floats against double precision, in units of the last place (measured): exp and exp2 1.0,
-log 0.8, log1p 1.5, tanh 2.6, erf 1.6. Infinities, NaN, signed zeros and subnormal numbers come out as from the
-standard library. The coefficients are fits of our own: least squares, reweighted for the smallest maximum.
+log 0.8, log1p 1.5, tanh 2.6, erf 1.6. Infinities, NaN, signed zeros and subnormal numbers come out as from
+the standard library. The coefficients are fits of our own: least squares, reweighted for the least maximum.
 
 Arguments of type double go to the standard library. Not covered: sine, cosine and powers.
 """

@@ -62,21 +62,25 @@ def described_device(facts: Mapping[str, int | str]) -> Iterator[None]:
     def properties(_device: Any = None) -> Any:
         return about
 
-    setattr(CudaInterface, "is_available", staticmethod(lambda: True))
-    setattr(CudaInterface, "get_device_properties", staticmethod(properties))
-    setattr(CudaInterface.Worker, "get_device_properties", staticmethod(properties))
-    setattr(CudaInterface, "is_bf16_supported", staticmethod(lambda *_, **__: int(about.major) >= 8))
-    setattr(torch.cuda, "get_device_properties", properties)
-    # It would carry out operators on the device.
-    setattr(inductor_config, "joint_graph_constant_folding", False)
-    stand_in = types.SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)
+    answers: tuple[tuple[Any, str, Any], ...] = (
+        (CudaInterface, "is_available", staticmethod(lambda: True)),
+        (CudaInterface, "get_device_properties", staticmethod(properties)),
+        (CudaInterface, "is_bf16_supported", staticmethod(lambda *_, **__: int(about.major) >= 8)),
+        (CudaInterface.Worker, "get_device_properties", staticmethod(properties)),
+        (torch.cuda, "get_device_properties", properties),
+        # It would carry out operators on the device.
+        (inductor_config, "joint_graph_constant_folding", False),
+    )
+    for owner, name, answer in answers:
+        setattr(owner, name, answer)
+    stand_in: Any = types.SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)
     driver.set_active(stand_in)
     with FakeTensorMode(allow_non_fake_inputs=True):
         yield
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """A fake tensor, on the device; anything else as it is. Moving one in the ordinary way asks the driver."""
+    """A fake tensor, on the device; anything else as it is. The ordinary way to move one asks the driver."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)

@@ -58,7 +58,7 @@ class Lifted:
     inputs: tuple[str, ...]
     """Arguments of forward(), in order."""
     state: Mapping[str, str]
-    """Parameters and buffers: the name in the lines below, and the attribute it comes from ("layer.weight")."""
+    """Parameters and buffers: the name in the lines below, and the attribute it is ("layer.weight")."""
     guards: tuple[str, ...]
     """Python expressions over inputs and state; where one is false, the module's own forward() answers."""
     kernels: tuple[Kernel, ...]

@@ -89,7 +89,7 @@ def _persistent_knobs(sizes: Mapping[str, int], hint: str) -> dict[str, int]:
     xblock = min(rows, power_of_2(sizes["x"]))
     knobs = {"XBLOCK": xblock} | ({"YBLOCK": 1} if "y" in sizes else {})
     by_one_warp = hint == "INNER" and 256 <= r <= 1024 and sizes["x"] >= 1024
-    warps = 1 if by_one_warp else _within(xblock * r // 128, 2, 8)
+    warps = 1 if by_one_warp else _within(xblock * r // 128, 2, _within(xblock * r // 1024, 8, 32))
     return knobs | {"num_warps": warps, "num_stages": 1}
 
 

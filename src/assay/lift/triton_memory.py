@@ -41,6 +41,8 @@ def memory_actions(kernel: Kernel) -> Iterator[str]:
     _, function = parse(kernel.text)
     for prefix, kind, caches in (("", "load", LOAD_CACHE), ("store_", "store", STORE_CACHE)):
         places = calls(function, kind)
+        if kernel.facts["dot"] and kind == "load":
+            continue  # tiles of matrices are copied to shared memory, past these policies
         names = ["*"] if len(places) > 1 else []
         names += [str(place) for place in range(len(places))] if len(places) <= EACH_UP_TO else []
         for name in names:

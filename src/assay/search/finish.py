@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -61,12 +63,15 @@ class Finish:
         device: str,
         rebuild: Rebuild,
         tell: Callable[[str], None],
+        patience_s: float = math.inf,
     ) -> None:
+        """`patience_s`: after so long neither polishing nor leaving out goes on."""
         self._archive = archive
         self._problem = problem
         self._memory = Memory(archive, problem, device)
         self._rebuild = rebuild
         self._tell = tell
+        self._until = time.monotonic() + patience_s
 
     def view(self) -> View:
         return self._memory.view()
@@ -75,7 +80,8 @@ class Finish:
         """Neighbours of the best, one knob at a time; only what is faster beyond noise takes its place."""
         best = self._memory.view().best
         for _ in range(POLISHED):
-            if best is None or best.ratio is None or not best.draft.actions:
+            is_tunable = best is not None and best.ratio is not None and bool(best.draft.actions)
+            if best is None or not is_tunable or self._is_late():
                 return
             request = Request(self._archive.next_request(), POLISH, (best.id,))
             reply = tune(request, self._memory.view())
@@ -100,6 +106,8 @@ class Finish:
         for part in list(parts)[:MOST_ABLATIONS]:
             shorter = [one for one in parts if one != part]
             draft = self._of_parts(best, shorter)
+            if self._is_late():
+                break
             if draft is None or not shorter:
                 continue
             self._tell(f"without {_short(part)}?")
@@ -127,6 +135,9 @@ class Finish:
                     return Ending(member, verdict, left_out, tuple(refused), split(member, verdict, view))
                 refused.append(f"#{member.id} {member.draft.name}: {_why_not(verdict)}")
         return Ending(None, None, (), tuple(refused), ())
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._until
 
     def _finalists(self, view: View) -> list[Member]:
         faster = [m for m in view.ranked if _is_faster(m.verdict)]

@@ -1,0 +1,206 @@
+"""Lifting for real on a CPU: inductor in its own process, the printed file run against the module."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import inspect
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay import lift
+from assay.lift.problem_source import model_source
+from assay.problems import Case, load_problem
+from assay.worker.inline_builds import InlineBuilds
+
+PROBLEM = '''"""A norm with a gate."""
+
+import math
+
+import torch
+from torch import nn
+
+rows, cols = 24, 80
+scale = 2.0
+unused = [1]
+
+
+class Model(nn.Module):
+    def __init__(self, features: int, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+        self.gain = nn.Parameter(torch.rand(features) + 0.5)
+
+    def forward(self, x: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = nn.functional.layer_norm(x, self.gain.shape, self.gain) * scale / self.groups
+        return torch.tanh(y) * torch.sigmoid(gate), torch.softmax(x, -1).amax(0)
+
+
+def get_inputs():
+    return [torch.randn(rows, cols), torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return [cols, 4]
+
+
+ABOUT = {"category": "norm", "regime": "memory"}
+'''
+INPLACE = PROBLEM.replace("y = nn.", "gate.add_(1)\n        y = nn.")
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lift")
+
+
+def problem_at(folder: Path, text: str, name: str) -> Any:
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    return load_problem(path)
+
+
+@pytest.fixture(scope="module")
+def captured(folder: Path) -> lift.Capture:
+    problem = problem_at(folder, PROBLEM, "gated")
+    return lift.capture(problem, Case("nominal"), "cpu", "base", 300.0)
+
+
+def module_from(text: str, folder: Path) -> Any:
+    path = folder / f"candidate{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def candidate(captured: lift.Capture, folder: Path) -> Any:
+    lifted = lift.read(captured)
+    actions = lift.usual(lifted)
+    for action in actions:
+        lifted = lift.apply(lifted, action)
+    assert {"vector_math", "simd_reductions=16"} <= set(actions)
+    return module_from(lift.write(lifted, load_problem(folder / "gated.py"), actions), folder)
+
+
+def compared(candidate: Any, x: torch.Tensor, gate: torch.Tensor, groups: int = 4) -> bool:
+    """The same answers as the module's; whether the kernels gave them."""
+    torch.manual_seed(1)
+    new = candidate.ModelNew(x.shape[-1], groups).to(x.dtype)
+    own: list[int] = []
+    forward = candidate.Model.forward
+
+    def noticed(*arguments: Any) -> Any:
+        own.append(1)
+        return forward(*arguments)
+
+    candidate.Model.forward = noticed
+    try:
+        got = new(x, gate)
+    finally:
+        candidate.Model.forward = forward
+    want = forward(new, x, gate)
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == other.dtype and one.stride() == other.stride()
+        torch.testing.assert_close(one, other, equal_nan=True)
+    return not own
+
+
+def draw(*sizes: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(*sizes, generator=generator).to(dtype) for _ in range(2)]
+
+
+def test_the_file_answers_as_the_module_does_for_any_number_of_rows(candidate: Any) -> None:
+    with torch.no_grad():
+        assert compared(candidate, *draw(24, 80))
+        assert compared(candidate, *draw(37, 80))
+
+
+def test_special_values_come_out_as_from_the_module(candidate: Any) -> None:
+    x, gate = draw(24, 80)
+    gate[0, :4] = torch.tensor([torch.inf, -torch.inf, torch.nan, 90.0])
+    x[1, 3] = torch.nan
+    x[2, 7] = -torch.inf
+    with torch.no_grad():
+        assert compared(candidate, x, gate)
+
+
+def test_whatever_it_was_not_compiled_for_takes_the_modules_own_path(candidate: Any) -> None:
+    with torch.no_grad():
+        assert not compared(candidate, *draw(24, 96)), "another width of the parameter"
+        assert not compared(candidate, *draw(24, 80, dtype=torch.float64))
+        assert not compared(candidate, *(one.t().contiguous().t() for one in draw(24, 80)))
+        assert not compared(candidate, *draw(24, 80), groups=8), "a constant of the module"
+    assert not compared(candidate, *draw(24, 80)), "gradients would be recorded"
+
+
+def test_the_file_holds_what_model_needs_and_nothing_of_inductor(
+    folder: Path, captured: lift.Capture
+) -> None:
+    problem = load_problem(folder / "gated.py")
+    text = lift.write(lift.read(captured), problem, ("variant:base",))
+    assert (
+        "_inductor" not in text and "get_inputs" not in text and "ABOUT" not in text and "unused" not in text
+    )
+    imports, model = model_source(problem)
+    assert imports == "import torch\nfrom torch import nn" and model.startswith("scale = 2.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (INPLACE, "changes its inputs"),
+        (PROBLEM.replace("* torch.sigmoid(gate),", "* float(gate.max()),"), "export refuses"),
+    ],
+)
+def test_what_cannot_stand_alone_is_refused_with_a_reason(folder: Path, text: str, why: str) -> None:
+    problem = problem_at(folder, text, f"refused{next(numbers)}")
+    with pytest.raises(lift.CannotLift, match=why):
+        lift.capture(problem, Case("nominal"), "cpu", "base", 300.0)
+
+
+def test_a_capture_that_takes_too_long_is_ended(folder: Path) -> None:
+    problem = problem_at(folder, PROBLEM, "slow")
+    with pytest.raises(lift.CannotLift, match="longer than"):
+        lift.capture(problem, Case("nominal"), "cpu", "base", 0.05)
+
+
+def test_libraries_that_are_no_modules_are_remembered_as_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch.utils.cpp_extension as cpp_extension
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
+    monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
+    original = cpp_extension.load_inline
+    asked = {
+        "name": "answers",
+        "cpp_sources": 'extern "C" int answer() { return 42; }',
+        "is_python_module": False,
+        "no_implicit_headers": True,
+    }
+    first = InlineBuilds(tmp_path / "first")
+    first.install()
+    assert ctypes.CDLL(cpp_extension.load_inline(**asked)).answer() == 42
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("built again")
+
+    never.__name__ = original.__name__
+    setattr(never, "__signature__", inspect.signature(original))  # noqa: B010
+    monkeypatch.setattr(cpp_extension, "load_inline", never)
+    second = InlineBuilds(tmp_path / "second")
+    second.unpack(first.pack())
+    second.install()
+    path = cpp_extension.load_inline(**asked)
+    assert Path(path).parent == tmp_path / "second" and ctypes.CDLL(path).answer() == 42
