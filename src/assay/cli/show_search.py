@@ -98,6 +98,9 @@ def show_ending(
 
 def _show_nothing(console: Console, view: View) -> None:
     best = view.best
+    if not view.judged:
+        console.print("[bold]Nothing was judged.[/] Give it more time, or look at the lines above.")
+        return
     opponent = _opponent(best)
     console.print(f"[bold]Nothing beat {escape(opponent)}.[/] Use that.", highlight=False)
     if best is not None and best.ratio is not None:
