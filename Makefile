@@ -1,7 +1,7 @@
 # The two commands: `make run` searches a kernel for a bundled problem, `make test` runs every test. Each sets
 # itself up.
 .PHONY: run test check
-PROBLEM = examples/layernorm/problem.py
+PROBLEM = examples/residual_rms_norm/problem.py
 # Without a GPU against eager alone and on one thread: torch.compile needs half a minute, and on few cores one
 # thread scatters least. That nothing is faster (1) is a result, too.
 run:

@@ -100,6 +100,8 @@ def main() -> None:
         os.fdopen(answers, "w", encoding="utf-8") as told,
     ):
         serve(asked, told)
+        # What is left is cleaning up, which nobody has to hurry.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 if __name__ == "__main__":
