@@ -15,6 +15,7 @@ import json
 import queue
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 from assay.archive import SearchArchive
 from assay.cli.crews import open_crew
 from assay.evaluation import Suite, read_suite
-from assay.judge import Policy, read_environment, resolve_device, scored_case
+from assay.judge import Policy, device_memory, read_environment, resolve_device, scored_case
 from assay.problems import Problem
 from assay.records import to_plain
 from assay.search import STRATEGIES, CompilerProposer, Ending, Finish, Limits, Pace, Search, Status
@@ -52,12 +53,17 @@ class Bench:
     def run(self) -> None:
         self._out.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
-        with closing(self._crew()) as crew:
-            for problem in self._suite.problems.values():
-                if time.monotonic() - start > self._options.time:
-                    print("no time left for", problem.name)
-                    break
-                self._search(problem, crew)
+        with closing(self._crew()) as crew, ThreadPoolExecutor(1) as ahead:
+            coming = iter(self._suite.problems.values())
+            following = ahead.submit(self._proposer, next(coming, None))
+            while (ready := following.result()) is not None:
+                following = ahead.submit(self._proposer, next(coming, None))
+                problem, compiler = ready
+                with closing(compiler):
+                    if time.monotonic() - start > self._options.time:
+                        print("no time left for", problem.name)
+                    else:
+                        self._search(problem, compiler, crew)
         rows = self._confirm_all()
         table = {
             "environment": to_plain(read_environment(torch.device(self._device))),
@@ -72,13 +78,20 @@ class Bench:
     def _crew(self) -> Any:
         return open_crew(self._suite, self._policy, device=self._device, jobs=None, ray=None)
 
-    def _search(self, problem: Problem, crew: Any) -> None:
+    def _proposer(self, problem: Problem | None) -> tuple[Problem, CompilerProposer] | None:
+        """For the next problem, while the last one is judged."""
+        if problem is None:
+            return None
+        case = scored_case(problem, Policy(**self._policy), device_memory(self._device))
+        compiler = CompilerProposer(problem, case, self._device, 0)
+        compiler.capture_ahead()
+        return problem, compiler
+
+    def _search(self, problem: Problem, compiler: CompilerProposer, crew: Any) -> None:
         archive = SearchArchive(self._out / f"{problem.name}.sqlite", create=True)
         self._archives.append(archive)
         archive.set_fact("label", f"search of {problem.name}")
         archive.add_problem(next(one for one in self._suite.listed if one.name == problem.name))
-        case = scored_case(problem, Policy(**self._policy), torch.device(self._device))
-        compiler = CompilerProposer(case, self._device, 0)
         began = time.monotonic()
 
         def watch(status: Status) -> None:
@@ -104,6 +117,7 @@ class Bench:
             ended=threading.Event(),
         )
         reason = search.drive(lambda count: None)
+        search.settle()
         wall = time.monotonic() - began
         view = search.view()
         busy = sum(member.seconds for member in view.judged)

@@ -215,7 +215,9 @@ class InProcessStable:
 class InProcessRace:
     """Gate 2 between two children without processes."""
 
-    def __init__(self, case: PreparedCase, own: Answering, opponent: Answering, folder: Path) -> None:
+    def __init__(
+        self, case: PreparedCase, own: Answering, opponent: Answering, folder: Path, worth: float = 0.0
+    ) -> None:
         instance: Any = case.instance
         self.own = InProcessChild(Entry(instance.module, own), folder)
         self.opponent = InProcessChild(Entry(instance.module, opponent), folder)
@@ -232,7 +234,7 @@ class InProcessRace:
         problem: Any = SimpleNamespace(argument_names=(), support_files={})
         candidate: Any = SimpleNamespace(entry="ModelNew")
         self.course = Course(shop, prepared)
-        self._race = Race(shop, self.course, stable, problem, candidate, opponent_us=100.0)
+        self._race = Race(shop, self.course, stable, problem, candidate, opponent_us=100.0, worth=worth)
 
     def run(self) -> RaceEvidence:
         try:

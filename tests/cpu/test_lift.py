@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import inspect
 import itertools
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,15 @@ def problem_at(folder: Path, text: str, name: str) -> Any:
     return load_problem(path)
 
 
+def captured_of(problem: Any, timeout_s: float = 300.0) -> lift.Capture:
+    with closing(lift.Capturer(problem, Case("nominal"), "cpu")) as capturer:
+        return capturer.capture("base", timeout_s)
+
+
 @pytest.fixture(scope="module")
 def captured(folder: Path) -> lift.Capture:
     problem = problem_at(folder, PROBLEM, "gated")
-    return lift.capture(problem, Case("nominal"), "cpu", "base", 300.0)
+    return captured_of(problem)
 
 
 def module_from(text: str, folder: Path) -> Any:
@@ -165,13 +171,13 @@ def test_the_file_holds_what_model_needs_and_nothing_of_inductor(
 def test_what_cannot_stand_alone_is_refused_with_a_reason(folder: Path, text: str, why: str) -> None:
     problem = problem_at(folder, text, f"refused{next(numbers)}")
     with pytest.raises(lift.CannotLift, match=why):
-        lift.capture(problem, Case("nominal"), "cpu", "base", 300.0)
+        captured_of(problem)
 
 
 def test_a_capture_that_takes_too_long_is_ended(folder: Path) -> None:
     problem = problem_at(folder, PROBLEM, "slow")
     with pytest.raises(lift.CannotLift, match="longer than"):
-        lift.capture(problem, Case("nominal"), "cpu", "base", 0.05)
+        captured_of(problem, 0.05)
 
 
 def test_libraries_that_are_no_modules_are_remembered_as_paths(

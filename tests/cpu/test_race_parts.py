@@ -19,9 +19,9 @@ from assay.judge.course import Course
 from assay.judge.pace import Plan
 from assay.judge.preparation import ROUNDS
 from assay.judge.prepare import FULL_SIZE
-from assay.judge.race import EARLY_OUT_RATIO
 from assay.problems import Case, Precision
 from assay.records import CandidateFailure, JudgeFault
+from assay.speed.compare import HOPELESS
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
 PLAN = Plan.for_size(0, 100.0)
@@ -47,15 +47,15 @@ def honest(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
 @pytest.fixture(autouse=True)
 def to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever happens to be slower by three times must not end these races."""
-    monkeypatch.setattr("assay.judge.race.EARLY_OUT_RATIO", 0.0)
+    monkeypatch.setattr("assay.speed.compare.HOPELESS", 0.0)
 
 
 @pytest.fixture
 def race(tmp_path: Path) -> Callable[..., InProcessRace]:
     case = prepared_case(Model, draw, Precision(), Case("nominal"))
 
-    def make(own: Answering = honest, opponent: Answering = honest) -> InProcessRace:
-        return InProcessRace(case, own, opponent, tmp_path)
+    def make(own: Answering = honest, opponent: Answering = honest, worth: float = 0.0) -> InProcessRace:
+        return InProcessRace(case, own, opponent, tmp_path, worth)
 
     return make
 
@@ -363,12 +363,15 @@ def test_an_opponent_that_fails_alone_is_the_judges_fault(race: Races) -> None:
         race(opponent=failing).run()
 
 
-@pytest.mark.parametrize(("own_us", "processes"), [(1000.0, 1), (260.0, 3), (100.0, 3)])
+@pytest.mark.parametrize(
+    ("own_us", "worth", "processes"),
+    [(1000.0, 0.0, 1), (260.0, 0.0, 3), (100.0, 0.0, 3), (90.0, 1.2, 1), (90.0, 1.1, 3), (80.0, 1.2, 3)],
+)
 def test_only_the_hopeless_are_let_go_after_one_process(
-    race: Races, monkeypatch: pytest.MonkeyPatch, own_us: float, processes: int
+    race: Races, monkeypatch: pytest.MonkeyPatch, own_us: float, worth: float, processes: int
 ) -> None:
-    monkeypatch.setattr("assay.judge.race.EARLY_OUT_RATIO", EARLY_OUT_RATIO)
-    made = race()
+    monkeypatch.setattr("assay.speed.compare.HOPELESS", HOPELESS)
+    made = race(worth=worth)
     for child, time_us in ((made.own, own_us), (made.opponent, 100.0)):
         told = {"device_us": time_us, "launch_us": 0.0, "host_us": time_us, "sm_mhz": 0.0}
         child._forging = lambda op, reply, told=told: {**reply, "sample": told} if op == "sample" else reply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,9 +47,9 @@ def problem_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def first(problem_file: Path) -> tuple[CompilerProposer, View, Reply]:
     """The proposer, the view before it was asked, and its first answer."""
     problem = load_problem(problem_file)
-    proposer = CompilerProposer(problem.nominal(), "cpu", 0)
-    view = View(problem, "cpu")
-    return proposer, view, proposer.propose(Request(1, proposer.operators[0]), view)
+    with closing(CompilerProposer(problem, problem.nominal(), "cpu", 0)) as proposer:
+        view = View(problem, "cpu")
+        return proposer, view, proposer.propose(Request(1, proposer.operators[0]), view)
 
 
 def member(number: int, draft: Draft, operator, parents: tuple[int, ...] = (), speed: float = 1.0) -> Member:

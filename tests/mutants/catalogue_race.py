@@ -217,10 +217,24 @@ _RACE = (
     ),
     Mutant(
         "the-fast-let-go-early",
-        RACE,
-        "first.middle < EARLY_OUT_RATIO and first.high < EARLY_OUT_HIGH:",
-        "first.middle > EARLY_OUT_RATIO:",
+        "speed/compare.py",
+        "first.middle < HOPELESS and first.high < HOPELESS_AT_BEST",
+        "first.middle > HOPELESS",
         (f"{RACED}::test_only_the_hopeless_are_let_go_after_one_process",),
+    ),
+    Mutant(
+        "what-is-worth-it-let-go-early",
+        "speed/compare.py",
+        "first.high < worth",
+        "first.low < worth",
+        ("null/test_compare.py::test_one_process_settles_only_what_is_far_away",),
+    ),
+    Mutant(
+        "let-go-early-and-called-faster",
+        "speed/score.py",
+        "if heat.early_out:",
+        "if False:",
+        ("null/test_score.py::test_whoever_was_let_go_early_is_not_called_faster",),
     ),
     Mutant(
         "opponent-never-timed-alone",

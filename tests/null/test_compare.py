@@ -12,7 +12,7 @@ import pytest
 from synthetic_races import Truth, draw_race, pair, timed
 
 from assay.records.speed import FASTER, NO_DIFFERENCE, SLOWER, Interval
-from assay.speed.compare import MARGIN, log_ratio, outcome, ratio_interval, tight, time_interval
+from assay.speed.compare import MARGIN, hopeless, log_ratio, outcome, ratio_interval, tight, time_interval
 from assay.speed.samples import Block
 
 RACES = 300
@@ -123,6 +123,22 @@ def test_the_margin_is_the_same_both_ways() -> None:
 )
 def test_more_samples_are_taken_until_they_change_nothing(low: float, high: float, settled: bool) -> None:
     assert tight(Interval(math.sqrt(low * high), low, high), 0.01) is settled
+
+
+@pytest.mark.parametrize(
+    "low, middle, high, worth, word",
+    [
+        (0.2, 0.3, 0.4, 0.0, True),
+        (0.2, 0.3, 0.6, 0.0, False),
+        (0.3, 0.4, 0.45, 0.0, False),
+        (1.0, 1.1, 1.19, 1.2, True),
+        (1.1, 1.19, 1.21, 1.2, False),
+    ],
+)
+def test_one_process_settles_only_what_is_far_away(
+    low: float, middle: float, high: float, worth: float, word: bool
+) -> None:
+    assert hopeless(Interval(middle, low, high), worth) is word
 
 
 def test_two_processes_that_disagree_settle_nothing() -> None:

@@ -8,14 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 from assay.lift.triton_actions import apply, available, usual
-from assay.lift.triton_kernels import chosen_configs, read_kernels, read_launch
+from assay.lift.triton_kernels import read_kernels, read_launch
 from assay.lift.triton_launch import launch_line, print_triton
 
 DATA = Path(__file__).parent / "data_lift"
@@ -33,8 +34,10 @@ def recorded(name: str) -> str:
 def lifted(name: str, config: dict[str, int] | None = None) -> Lifted:
     """What the reader of call() makes of a recording, as far as it matters here."""
     text = recorded(name)
-    configs = dict.fromkeys(re.findall(r"^(\w+) = async_compile", text, re.M), config) if config else {}
-    kernels = read_kernels(text, configs)
+    kernels = tuple(
+        replace(kernel, knobs={knob: (config or {}).get(knob, value) for knob, value in kernel.knobs.items()})
+        for kernel in read_kernels(text)
+    )
     by_name = {kernel.facts["inductor"]: kernel for kernel in kernels}
     call = ast.parse(text[text.index("class Runner") :])
     steps: list[Line | Launch] = []
@@ -94,20 +97,12 @@ def test_functions_of_one_kernel_get_names_of_their_own() -> None:
 
 def test_what_has_no_plain_form_is_refused_by_name() -> None:
     with pytest.raises(CannotLift, match="sort_with_index"):
-        read_kernels(recorded("sorted"), {})
+        read_kernels(recorded("sorted"))
     with pytest.raises(CannotLift, match="multi_kernel"):
-        read_kernels("m = async_compile.multi_kernel('m', [a, b])", {})
+        read_kernels("m = async_compile.multi_kernel('m', [a, b])")
     cooperative = recorded("softmax").replace("'Grid1D'", "'CooperativeReductionGrid'")
     with pytest.raises(CannotLift, match="CooperativeReductionGrid"):
-        read_kernels(cooperative, {})
-
-
-def test_tuned_configurations_are_taken_off_the_module() -> None:
-    module = ModuleType("compiled")
-    config = SimpleNamespace(kwargs={"XBLOCK": 8}, num_warps=2, num_stages=1, maxnreg=None)
-    module.tuned = SimpleNamespace(launchers=[SimpleNamespace(config=config)])
-    module.untuned = SimpleNamespace(launchers=[1, 2])
-    assert chosen_configs(module) == {"tuned": {"XBLOCK": 8, "num_warps": 2, "num_stages": 1}}
+        read_kernels(cooperative)
 
 
 @pytest.mark.parametrize("name", READABLE)

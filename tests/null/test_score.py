@@ -275,6 +275,13 @@ def test_an_opponent_without_times_gives_no_ratios() -> None:
     assert [rung.ratio for rung in speed.rungs] == [None]
 
 
+def test_whoever_was_let_go_early_is_not_called_faster() -> None:
+    truth = Truth(candidate_us=50, processes=1)
+    speed, doubts = judged(truth, early_out=True)
+    assert (speed.outcome, notes(doubts)) == (NO_DIFFERENCE, UNCONFIRMED)
+    assert "not timed to the end" in doubts[0].message
+
+
 def test_an_early_end_is_carried() -> None:
     truth = Truth(candidate_us=1000, processes=1)
     speed, doubts = judged(truth, early_out=True)

@@ -13,6 +13,7 @@ import pytest
 from scripted_search import PROBLEM, Believing, Scripted, drive, source
 
 from assay.archive import SearchArchive
+from assay.evaluation import Done, Task
 from assay.problems import load_problem
 from assay.records import UserError
 from assay.search import Limits, read_recording
@@ -213,6 +214,20 @@ def test_a_judge_that_fails_is_no_verdict_and_no_end(tmp_path: Path) -> None:
 
     _, view = drive(tmp_path / "s", workers=Failing(), limits=Limits(evaluations=6))
     assert view.by_id[2].status == "no_verdict" and len(view.judged) == 6
+
+
+def test_a_judge_that_never_works_ends_the_search_with_its_own_words(tmp_path: Path) -> None:
+    class Busy(Believing):
+        def submit(self, task: Task) -> None:
+            self._done.put(Done(task, "script", {"failure": "the device is busy", "seconds": 0.0}))
+
+    told: list[str] = []
+    reason, view = drive(
+        tmp_path / "a.sqlite", workers=Busy(), watch=lambda status: told.append(status.event)
+    )
+    assert reason == "the judge failed 3 times in a row: the device is busy"
+    assert len(view.judged) == 3
+    assert sum("no_verdict: the device is busy" in event for event in told) == 3
 
 
 def test_everything_is_in_the_archive(tmp_path: Path) -> None:

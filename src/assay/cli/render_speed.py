@@ -181,7 +181,7 @@ def _race(speed: Speed) -> Line:
     dropped = speed.conditions.dropped_blocks
     parts.append(f"{dropped} left out: the clock fell" if dropped else "none left out")
     if speed.early_out:
-        parts.append("stopped early: three times slower or worse")
+        parts.append("stopped early: far behind the opponent, or behind a better candidate")
     return Line("race", ", ".join(parts))
 
 

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,11 +147,13 @@ class _Session:
     def run(self) -> int:
         from assay.search.finish import Finish
 
-        with closing(self._open_crew()) as crew:
+        with closing(self._open_crew()) as crew, ExitStack() as stack:
             device = "cpu" if self._wanted.replay else crew.describe_device()[0]
             proposers, compiler = self._proposers(crew, device)
-            rebuild = compiler.rebuild if compiler is not None else _no_list_of_actions
-            tune = compiler.propose if compiler is not None else None
+            rebuild, tune = _no_list_of_actions, None
+            if compiler is not None:
+                stack.enter_context(closing(compiler))
+                rebuild, tune = compiler.rebuild, compiler.propose
             try:
                 began = time.monotonic()
                 reason = self._drive(crew, device, proposers)
@@ -216,7 +218,7 @@ class _Session:
         if wanted.replay is not None:
             found += read_recording(wanted.replay, self._problem.name).proposers
         if "compiler" in wanted.proposers:
-            compiler = CompilerProposer(self._case(device), device, wanted.seed)
+            compiler = CompilerProposer(self._problem, self._case(device), device, wanted.seed)
             found.append(compiler)
         if wanted.models:
             found += self._models(crew, device)
@@ -244,11 +246,9 @@ class _Session:
         return [] if self._wanted.queue_folder is None else injected(self._wanted.queue_folder)
 
     def _case(self, device: str) -> Any:
-        import torch
+        from assay.judge import Policy, device_memory, scored_case
 
-        from assay.judge import Policy, scored_case
-
-        return scored_case(self._problem, Policy(**self._policy), torch.device(device))
+        return scored_case(self._problem, Policy(**self._policy), device_memory(device))
 
     def _detail(self, candidate: int) -> str:
         """Asked from the view's own thread, so it reads what was last shown, not the archive."""

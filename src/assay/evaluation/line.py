@@ -16,6 +16,8 @@ class Task:
     candidate: Planned
     path: str
     """Of its problem."""
+    worth: float = 0.0
+    """The ratio below which its time is not wanted exactly."""
 
     def request(self) -> dict[str, Any]:
         """As a worker is asked."""
@@ -26,6 +28,7 @@ class Task:
             "name": one.name,
             "suffix": one.suffix,
             "source": one.source,
+            "worth": self.worth,
         }
 
 

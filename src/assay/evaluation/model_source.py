@@ -8,6 +8,7 @@ import torch
 
 from assay.archive import Judged, Planned, Transcript
 from assay.evaluation.suite import Suite
+from assay.judge import read_device
 from assay.llm import Answer, Prompts, Settings, Spoken, extract, feedback
 from assay.profile import advice_lines
 from assay.records import Passed, UserError, digest
@@ -109,9 +110,10 @@ def describe_device(device: str) -> str:
     """In words a model knows."""
     if not device.startswith("cuda"):
         return f"a CPU with {torch.get_num_threads()} threads (torch {torch.__version__})"
-    about = torch.cuda.get_device_properties(device)
+    about = read_device(device)
     return (
-        f"{about.name}, compute capability {about.major}.{about.minor}, {about.multi_processor_count} SMs, "
-        f"{about.total_memory / 2**30:.0f} GiB, {about.L2_cache_size / 2**20:.0f} MiB of L2 "
+        f"{about['name']}, compute capability {about['major']}.{about['minor']}, "
+        f"{about['multi_processor_count']} SMs, {int(about['total_memory']) / 2**30:.0f} GiB, "
+        f"{int(about['L2_cache_size']) / 2**20:.0f} MiB of L2 "
         f"(torch {torch.__version__}, CUDA {torch.version.cuda})"
     )

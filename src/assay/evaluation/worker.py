@@ -51,7 +51,7 @@ class Worker:
         if request.get("ahead"):
             self._builder.submit(self._build, request["ahead"])
         try:
-            verdict = self._judge.evaluate(self._problem(request["path"]), candidate)
+            verdict = self._judge.evaluate(self._problem(request["path"]), candidate, request["worth"])
         except AssayError as error:
             reply: dict[str, Any] = {"failure": f"{type(error).__name__}: {error}"}
         else:

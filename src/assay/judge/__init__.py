@@ -2,7 +2,7 @@
 
 from assay.judge.building import Builder
 from assay.judge.decide import Evidence, decide
-from assay.judge.devices import resolve_device
+from assay.judge.devices import device_memory, read_device, resolve_device
 from assay.judge.environment import read_environment
 from assay.judge.judge import Judge, default_cache, evaluate
 from assay.judge.policy import Policy
@@ -15,8 +15,10 @@ __all__ = [
     "Policy",
     "decide",
     "default_cache",
+    "device_memory",
     "evaluate",
     "prepare",
+    "read_device",
     "read_environment",
     "resolve_device",
     "scored_case",

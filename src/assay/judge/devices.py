@@ -1,12 +1,59 @@
-"""Which device to judge on, and how to share it."""
+"""Which device to judge on, what it is, and how to share it."""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import subprocess
+import sys
 
 import torch
 
 from assay.records import UserError
+
+FACTS = (
+    *("name", "major", "minor", "multi_processor_count", "total_memory", "regs_per_multiprocessor"),
+    *("max_threads_per_multi_processor", "warp_size", "shared_memory_per_block"),
+    *("shared_memory_per_block_optin", "shared_memory_per_multiprocessor", "L2_cache_size"),
+)
+"""What there is to say of a GPU, by torch's names."""
+READS_WITHIN_S = 120.0
+_READ = (
+    "import json, sys, torch; about = torch.cuda.get_device_properties(sys.argv[1]); "
+    "print(json.dumps({name: getattr(about, name) for name in sys.argv[2:] if hasattr(about, name)}))"
+)
+
+
+@functools.cache
+def read_device(device: str) -> dict[str, int | str]:
+    """Describes a GPU from a process that has ended before anybody judges.
+
+    For processes beside the judge: had they a context on the device, the judge would call it busy.
+    """
+    words = [sys.executable, "-c", _READ, device, *FACTS]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=READS_WITHIN_S, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise UserError(f"{device} cannot be described: {last}")
+    return dict(json.loads(done.stdout))
+
+
+def device_memory(device: str) -> int:
+    """In bytes, for processes beside the judge."""
+    return int(read_device(device)["total_memory"]) if device.startswith("cuda") else _host_memory()
+
+
+def own_memory(device: torch.device) -> int:
+    """In bytes, for a process that uses the device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return _host_memory()
+
+
+def _host_memory() -> int:
+    with open("/proc/meminfo") as file:
+        return int(file.readline().split()[1]) * 1024
 
 
 def resolve_device(name: str | None) -> torch.device:

@@ -112,8 +112,11 @@ class Judge:
             )
         return prepared
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Verdict:
-        """Judge one candidate; whatever it does becomes a verdict."""
+    def evaluate(self, problem: Problem, candidate: Candidate, worth: float = 0.0) -> Verdict:
+        """Judge one candidate; whatever it does becomes a verdict.
+
+        One that surely stays below the ratio `worth` is not timed to the end, and not called faster.
+        """
         _check_fit(problem, candidate, self.device)
         timing = self.policy.speed and not (
             self.device.type == "cpu" and candidate.language in ("triton", "gluon")
@@ -133,7 +136,7 @@ class Judge:
                 speedway.open()
         # Those of the next verdict start while this one checks, not while it builds or times. On a CPU they
         # start in no time, and would take its cores from the check.
-        run = Judgement(self._shop, prepared, problem, candidate, seconds, spares=2 * needed)
+        run = Judgement(self._shop, prepared, problem, candidate, seconds, spares=2 * needed, worth=worth)
         return decide(run.collect(speedway))
 
     def bench(self, problem: Problem) -> Ladder:

@@ -56,10 +56,13 @@ class Judgement:
         seconds: dict[str, float],
         *,
         spares: int = 0,
+        worth: float = 0.0,
     ) -> None:
-        """`spares` is how many processes are to be there for later, started once this one is built."""
+        """`spares` is how many processes are to be there for later, started once this one is built; `worth`
+        is the ratio below which its time is not wanted exactly."""
         self._shop = shop
         self._spares = spares
+        self._worth = worth
         self._policy = shop.policy
         self._prepared = prepared
         self._problem = problem
@@ -135,7 +138,7 @@ class Judgement:
     def _race(self, speedway: Speedway, built: bytes) -> None:
         compile_s = self._seconds.get("build", 0.0) + self._seconds.get("load", 0.0)
         self._speed, findings = speedway.race(
-            self._candidate, built, self._caches, self._first_call_ms, compile_s
+            self._candidate, built, self._caches, self._first_call_ms, compile_s, self._worth
         )
         self._findings += findings
 

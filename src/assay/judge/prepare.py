@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from assay.correctness import Calibration, calibrate
+from assay.judge.devices import own_memory
 from assay.judge.policy import Policy
 from assay.problems import (
     PROBLEM_CODE_ERRORS,
@@ -100,28 +101,29 @@ def prepare(problem: Problem, policy: Policy, device: torch.device) -> Prepared:
     return Prepared(record, precision, tuple(cases), tuple(notes))
 
 
-def scored_case(problem: Problem, policy: Policy, device: torch.device) -> Case:
+def scored_case(problem: Problem, policy: Policy, memory_bytes: int) -> Case:
     """The size a problem is scored at: its nominal one, or a smaller one that fits or was asked for."""
     nominal = problem.nominal()
-    room, asked = _room(policy, device), bool(policy.most_input_bytes)
+    room, asked = _room(policy, memory_bytes), bool(policy.most_input_bytes)
     if not asked and input_bytes(problem, nominal) <= room:
         return nominal
     smaller = reduced_nominal(problem, room, with_weights=asked)
     if smaller is None:
-        raise UserError(f"{problem.name} has no size whose inputs take {room} bytes or less on {device}")
+        raise UserError(f"{problem.name} has no size whose inputs take {room} bytes or less")
     return smaller
 
 
-def _room(policy: Policy, device: torch.device) -> int:
-    room = _device_bytes(device) // 16
+def _room(policy: Policy, memory_bytes: int) -> int:
+    room = memory_bytes // 16
     return min(room, policy.most_input_bytes) if policy.most_input_bytes else room
 
 
 def _choose(problem: Problem, policy: Policy, device: torch.device) -> tuple[list[Case], list[Finding]]:
     declared = list(problem.declared_cases())
     notes: list[Finding] = []
-    room = _room(policy, device)
-    scored = scored_case(problem, policy, device)
+    memory_bytes = own_memory(device)
+    room = _room(policy, memory_bytes)
+    scored = scored_case(problem, policy, memory_bytes)
     if scored != declared[0]:
         larger = "is larger than was asked for" if policy.most_input_bytes else f"does not fit on {device}"
         text = f"the nominal size {larger}: judged at {dict(scored.sizes)} instead"
@@ -157,13 +159,6 @@ def _at_full_size(nominal: Case, derived: list[Case], size_bytes: int) -> list[C
 def is_full_size(case: Case) -> bool:
     """Whether it is the size that is scored, with other contents."""
     return case.derived and case.name.startswith(FULL_SIZE) and case.distribution != "nominal"
-
-
-def _device_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[1]
-    with open("/proc/meminfo") as file:
-        return int(file.readline().split()[1]) * 1024
 
 
 def _flaws(problem: Problem, cases: list[PreparedCase]) -> tuple[str, ...]:

@@ -28,11 +28,10 @@ from assay.judge.workshop import Workshop
 from assay.problems import Problem
 from assay.records import CandidateFailure, Finding, JudgeFault
 from assay.speed.clocks import allowed_launch_us
-from assay.speed.compare import log_ratio, ratio_interval, tight
+from assay.speed.compare import hopeless, log_ratio, ratio_interval, tight
 from assay.speed.samples import Block, BurstPair, ProcessRun, Timed
 
 MOST_PROCESSES = 6
-EARLY_OUT_RATIO, EARLY_OUT_HIGH = 1 / 3, 1 / 2
 GRAPHED_BLOCKS = 4
 AUDITED = 0.25
 """Of the parts of an answer that falls into parts: gate 1 has compared all of them, and every answer is held
@@ -69,14 +68,16 @@ class Race:
         problem: Problem,
         candidate: Candidate,
         opponent_us: float,
+        worth: float = 0.0,
     ) -> None:
-        """`opponent_us` is what the opponent took when its ladder was climbed."""
+        """`opponent_us`: when its ladder was climbed; who surely stays below `worth` is let go early."""
         self._shop = shop
         self._course = course
         self._stable = stable
         self._problem = problem
         self._candidate = candidate
         self._opponent_us = opponent_us
+        self._worth = worth
         self._margin = least_margin(shop, opponent_us)
         self._plan = Plan.for_size(course.size_bytes, opponent_us)
         self._known_apart: list[float] = []
@@ -97,8 +98,7 @@ class Race:
             if any(finding.fatal for finding in self.evidence.findings):
                 break
             logs = [[log_ratio(block) for block in run.blocks] for run in self.evidence.runs]
-            first = ratio_interval(logs[:1])
-            if index == 0 and first.middle < EARLY_OUT_RATIO and first.high < EARLY_OUT_HIGH:
+            if index == 0 and hopeless(ratio_interval(logs), self._worth * (1 - self._margin)):
                 self.evidence.early_out = True
                 break
             enough = index + 1 >= policy.processes_timed

@@ -133,6 +133,7 @@ class Speedway:
         caches: bytes,
         first_call_ms: float | None,
         compile_s: float,
+        worth: float,
     ) -> tuple[Speed | None, list[Finding]]:
         """One candidate against the opponent; its failures propagate."""
         self.open()
@@ -141,7 +142,7 @@ class Speedway:
         self._check_idle()
         self._shop.pool.settle()
         course = Course(self._shop, self._prepared)
-        race = Race(self._shop, course, self._stable, self._problem, candidate, self._opponent_us())
+        race = Race(self._shop, course, self._stable, self._problem, candidate, self._opponent_us(), worth)
         try:
             evidence = race.run(built, caches)
         finally:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from assay.lift import cpp_actions, triton_actions
-from assay.lift.capture import Capture, capture
-from assay.lift.offline import read_device
+from assay.lift.capture import Capture, Capturer
 from assay.lift.reading import read
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 from assay.lift.standalone import write
@@ -15,6 +14,7 @@ from assay.lift.variants import Variant, variants
 __all__ = [
     "CannotLift",
     "Capture",
+    "Capturer",
     "Kernel",
     "Launch",
     "Lifted",
@@ -22,9 +22,7 @@ __all__ = [
     "Variant",
     "apply",
     "available",
-    "capture",
     "read",
-    "read_device",
     "usual",
     "variants",
     "write",

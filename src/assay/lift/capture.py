@@ -10,14 +10,18 @@ buffers or inputs, nested inputs and outputs. Those are refused with a sentence 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from assay.lift.offline import without_gpus
 from assay.lift.record import CannotLift
@@ -68,70 +72,103 @@ class Capture:
     """Python expressions over symbols that hold wherever the file does."""
     output: str
     """"tensor", "tuple" or "list"."""
-    configs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The launch configuration of each kernel on a GPU, by inductor's name for it."""
 
 
-def capture(
-    problem: Problem,
-    case: Case,
-    device: str,
-    variant: str,
-    timeout_s: float,
-    facts: Mapping[str, int | str] | None = None,
-) -> Capture:
-    """Run inductor on the problem at the sizes of the case.
+class Capturer:
+    """Inductor on one problem at the sizes of one case, in a process that serves one variant after the other.
 
-    Args:
-        facts: of a GPU, as `read_device` gives them; inductor is told of it and never touches it.
-
-    Raises:
-        CannotLift: inductor or torch.export refuses, crashes, or needs more than the time.
+    Whoever asks while it is at work waits. To be closed.
     """
-    request = {
-        "path": problem.path,
-        "case": to_plain(case),
-        "device": device,
-        "variant": variant,
-        "facts": facts,
-    }
-    reply = _ask(json.dumps(request), timeout_s)
-    if "refused" in reply:
-        raise CannotLift(reply["refused"])
-    return from_plain(Capture, reply["capture"], "capture")
+
+    def __init__(
+        self, problem: Problem, case: Case, device: str, facts: Mapping[str, int | str] | None = None
+    ) -> None:
+        """`facts` are those of a GPU, as `read_device` gives them: inductor is told of it and never touches
+        it."""
+        subject = {"path": problem.path, "case": to_plain(case), "device": device, "facts": facts}
+        self._subject = json.dumps(subject)
+        self._process: _Process | None = None
+        self._turn = threading.Lock()
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def capture(self, variant: str, timeout_s: float) -> Capture:
+        """What inductor generates with the options of a variant.
+
+        Raises:
+            CannotLift: inductor or torch.export refuses, crashes, or needs more than the time.
+        """
+        with self._turn:
+            if variant not in self._known:
+                self._known[variant] = self._ask(variant, timeout_s)
+            reply = self._known[variant]
+        if "refused" in reply:
+            raise CannotLift(reply["refused"])
+        return from_plain(Capture, reply["capture"], "capture")
+
+    def close(self) -> None:
+        with self._turn:
+            self._end()
+
+    def _ask(self, variant: str, timeout_s: float) -> dict[str, Any]:
+        if self._process is None:
+            self._process = _Process(self._subject)
+        try:
+            return self._process.ask(variant, timeout_s)
+        except CannotLift:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
 
 
-def _ask(request: str, timeout_s: float) -> dict[str, str]:
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as answers:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "assay.lift.capture_process", str(answers.fileno())],
-            pass_fds=(answers.fileno(),),
+class _Process:
+    """A process with its ears and mouth."""
+
+    def __init__(self, subject: str) -> None:
+        answers, told = os.pipe()
+        self._answers = os.fdopen(answers, encoding="utf-8")
+        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "assay.lift.capture_process", str(told)],
+            pass_fds=(told,),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=self._said,
             start_new_session=True,
             env=without_gpus(),
             text=True,
-            errors="replace",
         )
-        try:
-            _, said = process.communicate(request, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise CannotLift(f"inductor took longer than {timeout_s:g} s") from None
-        finally:
-            _end(process)
-        answers.seek(0)
-        answer = answers.read()
-    if not answer:
-        last = (said.strip().splitlines() or ["it said nothing"])[-1]
-        raise CannotLift(f"inductor's process ended with {process.returncode}: {last}")
-    return json.loads(answer)
+        os.close(told)
+        self._tell(subject)
 
+    def ask(self, variant: str, timeout_s: float) -> dict[str, Any]:
+        self._tell(variant)
+        ready, _, _ = select.select([self._answers], [], [], timeout_s)
+        if not ready:
+            raise CannotLift(f"inductor took longer than {timeout_s:g} s")
+        answer = self._answers.readline()
+        if not answer.endswith("\n"):
+            self._said.seek(0)
+            last = (self._said.read().strip().splitlines() or ["it said nothing"])[-1]
+            raise CannotLift(f"inductor's process ended with {self._child.wait()}: {last}")
+        return json.loads(answer)
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Everything in its group: inductor has compilers and workers of its own."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait()
+    def end(self) -> None:
+        """Everything in its group: inductor has compilers and workers of its own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+        with contextlib.suppress(BrokenPipeError):
+            assert self._child.stdin is not None
+            self._child.stdin.close()
+        self._answers.close()
+        self._said.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its answer will say so
+            self._child.stdin.write(line + "\n")
+            self._child.stdin.flush()

@@ -1,7 +1,8 @@
-"""The process in which inductor runs: one problem in, its generated file out.
+"""The process in which inductor runs: one problem in, a generated file out for each variant.
 
-Started by capture.py: the request is JSON on the standard input, the answer goes to the descriptor named by
-the first argument. It holds either "capture" or "refused".
+Started by capture.py: the first line of the standard input says what to capture, every further one names a
+variant. Each is answered by a line of JSON to the descriptor named by the first argument: it holds either
+"capture" or "refused".
 """
 
 from __future__ import annotations
@@ -50,72 +51,82 @@ class _Written(BaseException):
 
 
 def main() -> None:
-    request = json.load(sys.stdin)
     warnings.simplefilter("ignore")
-    try:
-        reply: dict[str, Any] = {"capture": to_plain(_captured(request))}
-    except (CannotLift, UserError) as error:
-        reply = {"refused": str(error)}
-    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answer:
-        json.dump(reply, answer)
+    subject = json.loads(sys.stdin.readline())
+    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers, contextlib.ExitStack() as stack:
+        desk: _Desk | None = None
+        for line in sys.stdin:
+            try:
+                if desk is None:
+                    desk = _Desk(subject, stack)
+                reply: dict[str, Any] = {"capture": to_plain(desk.captured(line.strip()))}
+            except (CannotLift, UserError) as error:
+                reply = {"refused": str(error)}
+            answers.write(json.dumps(reply) + "\n")
+            answers.flush()
 
 
-def _captured(request: Mapping[str, Any]) -> Capture:
-    problem = load_problem(request["path"])
-    case = _case(request["case"])
-    device = torch.device(request["device"])
-    variant = variant_named(request["variant"], device.type)
-    instance = problem.bind(case)
-    here = torch.device("cpu")
-    model = instance.build_reference(0, here)
-    with described_device(request["facts"]) if request["facts"] else contextlib.nullcontext():
-        given = instance.make_inputs(0, here)
-        if device != here:
-            move_module(model, device)
-            given = [moved(value, device) for value in given]
-        if len(given) > len(problem.argument_names):
+class _Desk:
+    """One problem, exported once or twice and given to inductor with one set of options after the other."""
+
+    def __init__(self, subject: Mapping[str, Any], stack: contextlib.ExitStack) -> None:
+        problem = load_problem(subject["path"])
+        instance = problem.bind(_case(subject["case"]))
+        here = torch.device("cpu")
+        self._device = torch.device(subject["device"])
+        self._model = instance.build_reference(0, here)
+        if subject["facts"]:
+            stack.enter_context(described_device(subject["facts"]))
+        self._given = instance.make_inputs(0, here)
+        if self._device != here:
+            move_module(self._model, self._device)
+            self._given = [moved(value, self._device) for value in self._given]
+        if len(self._given) > len(problem.argument_names):
             raise CannotLift("forward() takes more arguments than it names")
-        return _capture_of(model, given, problem.argument_names[: len(given)], device, variant)
+        self._names = problem.argument_names[: len(self._given)]
+        self._exported: dict[bool, tuple[ExportedProgram, bool | None]] = {}
 
+    def captured(self, name: str) -> Capture:
+        variant = variant_named(name, self._device.type)
+        table = {**select_decomp_table(), **table_for(variant.options.get(DECOMPOSITIONS, ""))}
+        exported, training = self._export(dynamic=variant.dynamic)
+        program = exported.run_decompositions(table)
+        _check_outputs(program)
+        arguments, values = _arguments(program, self._names, self._model)
+        wrapper = _generated(program, variant)
+        ranges, relations = _symbols(program)
+        return Capture(
+            device=self._device.type,
+            variant=variant.name,
+            torch_version=torch.__version__,
+            wrapper=wrapper,
+            inputs=self._names,
+            arguments=tuple(arguments),
+            values=values,
+            settings=dict(_settings(self._model)),
+            training=training,
+            ranges=ranges,
+            relations=relations,
+            output=_output(program),
+        )
 
-def _capture_of(
-    model: torch.nn.Module,
-    given: list[Any],
-    names: tuple[str, ...],
-    device: torch.device,
-    variant: Variant,
-) -> Capture:
-    table = {**select_decomp_table(), **table_for(variant.options.get(DECOMPOSITIONS, ""))}
-    exported = _exported(model, given, dynamic=variant.dynamic)
-    program = exported.run_decompositions(table)
-    _check_outputs(program)
-    arguments, values = _arguments(program, names, model)
-    wrapper = _generated(program, variant)
-    ranges, relations = _symbols(program)
-    return Capture(
-        device=device.type,
-        variant=variant.name,
-        torch_version=torch.__version__,
-        wrapper=wrapper,
-        inputs=names,
-        arguments=tuple(arguments),
-        values=values,
-        settings=dict(_settings(model)),
-        training=model.training if _depends_on_mode(model, given, exported, variant) else None,
-        ranges=ranges,
-        relations=relations,
-        output=_output(program),
-    )
+    def _export(self, *, dynamic: bool) -> tuple[ExportedProgram, bool | None]:
+        """The program, and the mode it holds for; None where both modes compute the same."""
+        if dynamic not in self._exported:
+            exported = _exported(self._model, self._given, dynamic=dynamic)
+            alike = not _depends_on_mode(self._model, self._given, exported, dynamic=dynamic)
+            self._exported[dynamic] = exported, None if alike else self._model.training
+        return self._exported[dynamic]
 
 
 def _depends_on_mode(
-    model: torch.nn.Module, given: list[Any], exported: ExportedProgram, variant: Variant
+    model: torch.nn.Module, given: list[Any], exported: ExportedProgram, *, dynamic: bool
 ) -> bool:
     """Whether training and evaluating differ: most modules compute the same in both."""
     was = model.training
     model.train(not was)
     try:
-        other = _exported(model, given, dynamic=variant.dynamic)
+        other = _exported(model, given, dynamic=dynamic)
     except CannotLift:
         return True
     finally:

@@ -8,39 +8,12 @@ description. Needs a CUDA build of torch. Not covered: autotuned templates, whic
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-
-from assay.lift.record import CannotLift
-
-FACTS = (
-    *("name", "major", "minor", "multi_processor_count", "total_memory", "regs_per_multiprocessor"),
-    *("max_threads_per_multi_processor", "warp_size", "shared_memory_per_block"),
-    *("shared_memory_per_block_optin", "shared_memory_per_multiprocessor", "L2_cache_size"),
-)
-"""What inductor reads of a device, by torch's names."""
-READS_WITHIN_S = 120.0
-_READ = (
-    "import json, sys, torch; about = torch.cuda.get_device_properties(sys.argv[1]); "
-    "print(json.dumps({name: getattr(about, name) for name in sys.argv[2:] if hasattr(about, name)}))"
-)
-
-
-def read_device(device: str) -> dict[str, int | str]:
-    """Describes a GPU, from a process that has ended before anybody judges."""
-    words = [sys.executable, "-c", _READ, device, *FACTS]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=READS_WITHIN_S, check=False)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise CannotLift(f"{device} cannot be described: {last}")
-    return dict(json.loads(done.stdout))
 
 
 @contextlib.contextmanager

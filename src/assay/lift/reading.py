@@ -34,7 +34,7 @@ def read(capture: Capture) -> Lifted:
     if len(found) != 1:
         raise CannotLift("a file of inductor without a single call()")
     if capture.device == "cuda":
-        generated = triton_kernels.read_kernels(capture.wrapper, capture.configs)
+        generated = triton_kernels.read_kernels(capture.wrapper)
         kernels: Mapping[str, Kernel] = {kernel.facts["inductor"]: kernel for kernel in generated}
     else:
         kernels = cpp_kernels.read_kernels(capture.wrapper)

@@ -15,8 +15,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
 
 from assay.lift.record import CannotLift, Kernel, Launch
 from assay.lift.triton_launch import LAUNCH_OPTIONS, first_knobs, grid_of
@@ -35,16 +33,12 @@ UNTELLING = frozenset(
 """Parts of operators' names that say little about a kernel."""
 
 
-def read_kernels(wrapper_source: str, configs: Mapping[str, Mapping[str, int]]) -> tuple[Kernel, ...]:
-    """The kernels of inductor's file, in order.
-
-    `configs` holds, by inductor's name for a kernel, the launch configuration that was tuned on a GPU
-    (XBLOCK, R0_BLOCK, num_warps, num_stages); see `chosen_configs`. A kernel that is not in it gets a guess.
-    """
+def read_kernels(wrapper_source: str) -> tuple[Kernel, ...]:
+    """The kernels of inductor's file, in order; their launch settings are a guess that is for tuning."""
     kernels: list[Kernel] = []
     for name, source in _kernel_sources(wrapper_source):
         taken = {kernel.name for kernel in kernels}
-        kernels.append(_read_kernel(name, source, configs.get(name, {}), taken))
+        kernels.append(_read_kernel(name, source, taken))
     return tuple(kernels)
 
 
@@ -65,25 +59,6 @@ def read_launch(kernel: Kernel, call: ast.Call | str) -> Launch:
     return Launch(kernel.name, tuple(by_name[name] for name in kernel.parameters))
 
 
-def chosen_configs(compiled_module: ModuleType) -> dict[str, dict[str, int]]:
-    """The launch configurations that inductor's autotuner settled on, by kernel.
-
-    To be called in the process that compiled, on the module that inductor loaded, after it ran once: until
-    then a kernel has several launchers and none is chosen, and such a kernel is left out.
-    """
-    chosen: dict[str, dict[str, int]] = {}
-    for name, value in vars(compiled_module).items():
-        launchers: Any = getattr(value, "launchers", None)
-        if not isinstance(launchers, list) or len(launchers) != 1:
-            continue
-        config = launchers[0].config
-        chosen[name] = {knob: setting for knob, setting in config.kwargs.items() if isinstance(setting, int)}
-        chosen[name] |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
-        if getattr(config, "maxnreg", None):
-            chosen[name]["maxnreg"] = config.maxnreg
-    return chosen
-
-
 def _kernel_sources(wrapper_source: str) -> list[tuple[str, str]]:
     """(name, source) of each kernel that the file hands to inductor's compiler."""
     found: list[tuple[str, str]] = []
@@ -101,7 +76,7 @@ def _kernel_sources(wrapper_source: str) -> list[tuple[str, str]]:
     return found
 
 
-def _read_kernel(name: str, source: str, config: Mapping[str, int], taken: set[str]) -> Kernel:
+def _read_kernel(name: str, source: str, taken: set[str]) -> Kernel:
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     kernel = next((f for f in functions if f.name == name), None)
     decorator = _heuristics(kernel) if kernel is not None else None
@@ -116,14 +91,13 @@ def _read_kernel(name: str, source: str, config: Mapping[str, int], taken: set[s
     facts |= {"divides": " ".join(_unmasked(kernel, sizes)), "dot": _product(kernel)}
     for function in functions:
         make_plain(function)
-    return _assembled(kernel, functions, facts, config, sizes)
+    return _assembled(kernel, functions, facts, sizes)
 
 
 def _assembled(
     kernel: ast.FunctionDef,
     functions: list[ast.FunctionDef],
     facts: dict[str, str],
-    config: Mapping[str, int],
     sizes: Mapping[str, int | None],
 ) -> Kernel:
     """Sizes that the body holds as numbers are no parameters any more."""
@@ -137,7 +111,7 @@ def _assembled(
         "sizes": " ".join(f"{axis}={size}" for axis, size in known.items()),
     }
     hints = {axis: known.get(axis, 1024) for axis in sizes}
-    knobs = dict(config) or first_knobs(facts["kind"], hints, facts)
+    knobs = first_knobs(facts["kind"], hints, facts)
     knobs = {knob: value for knob, value in knobs.items() if knob in constants or knob in LAUNCH_OPTIONS}
     if missing := set(constants) - knobs.keys():
         raise CannotLift(f"{kernel.name}: no value for {', '.join(sorted(missing))}")

@@ -140,7 +140,7 @@ class Speed:
     precision: Mapping[str, Any]
     """What both arms were held to: TF32 and reduced-precision reductions."""
     early_out: bool = False
-    """Stopped after one process: three times slower than the opponent, or worse."""
+    """Stopped after one process: three times slower than the opponent, or not worth more to whoever asked."""
     calibration: Mapping[str, Any] | None = None
     """This machine's own false-positive rate and smallest detectable difference, if it was calibrated."""
 

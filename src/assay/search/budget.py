@@ -14,6 +14,8 @@ from assay.search.protocol import View
 
 STALL = 1.01
 """Less than this is no progress."""
+BEYOND = 110.0
+"""Percent: whoever is faster than the physical limit shows that it is none here, as where caches hold all."""
 BARREN = 25
 """So many answers in a row without a new candidate end a search, whatever its limits."""
 
@@ -88,7 +90,7 @@ def stop_reason(limits: Limits, spent: Spent, view: View) -> str | None:
             return f"{unknown}: the limit could not be held"
         if limit is not None and used is not None and used >= limit:
             return reason
-    if limits.percent_of_limit is not None and percent_reached(view) >= limits.percent_of_limit:
+    if limits.percent_of_limit is not None and limits.percent_of_limit <= percent_reached(view) <= BEYOND:
         return f"{percent_reached(view):.0f} % of the physical limit are reached"
     if limits.stalled_after is not None and since_progress(view) >= limits.stalled_after:
         return f"{limits.stalled_after} evaluations brought nothing better"

@@ -7,13 +7,15 @@ generated is kept in the archive, so that nothing is compiled twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
 from collections.abc import Sequence
 
 from assay import lift
-from assay.problems import Case
+from assay.judge import read_device
+from assay.problems import Case, Problem
 from assay.records import from_plain, to_plain
 from assay.search.odds import Odds, learn
 from assay.search.protocol import (
@@ -47,13 +49,22 @@ class CompilerProposer:
         Operator(NAME, "combine", TWO_PARENTS),
     )
 
-    def __init__(self, case: Case, device: str, seed: int) -> None:
-        """`case` is the size that is scored. A GPU is described once, before anybody times on it."""
-        self._case = case
-        self._device = device
+    def __init__(self, problem: Problem, case: Case, device: str, seed: int) -> None:
+        """`case` is the size that is scored. A GPU is described once, before anybody times on it. To be
+        closed."""
+        facts = read_device(device) if device.startswith("cuda") else None
+        self._capturer = lift.Capturer(problem, case, device, facts)
         self._seed = seed
-        self._facts = lift.read_device(device) if device.startswith("cuda") else None
         self._variants = lift.variants(device.partition(":")[0])
+
+    def close(self) -> None:
+        self._capturer.close()
+
+    def capture_ahead(self) -> None:
+        """Have inductor generate everything now: for whoever has time before the search begins."""
+        for variant in self._variants:
+            with contextlib.suppress(lift.CannotLift):  # it is told when it is asked for
+                self._capturer.capture(variant.name, CAPTURE_S)
 
     def propose(self, request: Request, view: View) -> Reply:
         match request.operator.name:
@@ -83,7 +94,7 @@ class CompilerProposer:
         name = self._variants[index].name
         last = index + 1 == len(self._variants)
         try:
-            captured = lift.capture(view.problem, self._case, self._device, name, CAPTURE_S, self._facts)
+            captured = self._capturer.capture(name, CAPTURE_S)
             lifted = lift.read(captured)
         except lift.CannotLift as error:
             return Reply(trouble=f"{name}: {error}", exhausted=last)

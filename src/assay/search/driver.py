@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 
-from assay.archive import UNREADABLE, Planned, SearchArchive
+from assay.archive import Planned, SearchArchive
 from assay.candidates import read_candidate
 from assay.evaluation import Done, Task, Workers, keep_done
 from assay.evaluation.asking import Asking
@@ -29,6 +29,8 @@ from assay.search.snapshot import BAN, INJECT, PIN, STOP, UNBAN, UNPIN, Command
 PERSON = Operator("person", "inject", NOTHING)
 _ORDERS = {PIN: (PIN, True), UNPIN: (PIN, False), BAN: (BAN, True), UNBAN: (BAN, False)}
 LOOK_EVERY_S = 0.25
+MOST_FAILURES = 3
+"""Of the judge itself, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class Search:
         self._earlier_s = float(archive.facts().get("wall_s", 0.0))
         self._busy_s = 0.0
         self._stopped = ""
+        self._failures = 0
 
     def drive(self, on_waiting: Callable[[int], None]) -> str:
         """Until it ends; returns why. May be left at any point and begun again."""
@@ -198,13 +201,23 @@ class Search:
 
     def _submit(self, planned: Planned) -> None:
         self._work.judging[planned.id] = time.monotonic()
-        self._workers.submit(Task(planned, self._problem.path))
+        best = self._view.best
+        worth = best.ratio.low if best is not None and best.ratio is not None else 0.0
+        self._workers.submit(Task(planned, self._problem.path, worth))
 
     def _take_verdict(self) -> None:
         done = self._workers.next_done() if self._work.judging else None
         if done is None:
             self._watch(self._status(""))
             return
+        self._keep_verdict(done)
+
+    def settle(self) -> None:
+        """Wait for what judges still have, after the end: for whoever goes on with the same judges."""
+        while self._work.judging:
+            self._take_verdict()
+
+    def _keep_verdict(self, done: Done) -> None:
         self._work.judging.pop(done.task.candidate.id)
         self._busy_s += float(done.reply.get("seconds", 0.0))
         before = self._view.best
@@ -212,7 +225,15 @@ class Search:
         self._archive.set_fact("wall_s", self._wall_s())
         self._look()
         self._note_artefact(done)
+        self._note_failure(done)
         self._tell(describe(self._view.by_id[done.task.candidate.id], before))
+
+    def _note_failure(self, done: Done) -> None:
+        """A judge may fail on one candidate; one that fails on everything has nothing to say."""
+        said = done.reply.get("failure")
+        self._failures = 0 if said is None else self._failures + 1
+        if self._failures >= MOST_FAILURES:
+            self._stopped = f"the judge failed {self._failures} times in a row: {said}"
 
     def _note_artefact(self, done: Done) -> None:
         member = self._view.by_id[done.task.candidate.id]
@@ -289,9 +310,8 @@ def describe(member: Member, best_before: Member | None) -> str:
     """A verdict in one line."""
     start = f"#{member.id} {member.draft.name}: "
     if member.ratio is None:
-        if member.status == UNREADABLE:
-            return f"{start}{member.status}: {member.record.get('message', '')}"
-        return start + str(member.status)
+        said = member.record.get("message", "") if member.verdict is None else ""
+        return f"{start}{member.status}{': ' if said else ''}{said}"
     ratio = member.ratio
     opponent = member.verdict.speed.opponent  # type: ignore[union-attr]
     better = best_before is None or member.speed > best_before.speed

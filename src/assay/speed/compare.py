@@ -25,6 +25,7 @@ LEAST_US = 1e-3
 """A contestant may claim to have taken no time at all; the other clock deals with that."""
 MARGIN = 0.01
 """How far the interval must clear 1: what two copies of one kernel may differ by in different processes."""
+HOPELESS, HOPELESS_AT_BEST = 1 / 3, 1 / 2
 # Student's 97.5 % points for 1, 2, 3, ... degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 _NORMAL = 1.96
@@ -78,6 +79,12 @@ def outcome(ratio: Interval, margin: float) -> str:
 def tight(ratio: Interval, margin: float) -> bool:
     """Whether more samples would change nothing: the word is settled, or the interval is narrow."""
     return outcome(ratio, margin) != NO_DIFFERENCE or ratio.high / ratio.low < 1 + margin
+
+
+def hopeless(first: Interval, worth: float) -> bool:
+    """Whether one process is enough to know: far behind, or surely below what is wanted."""
+    far_behind = first.middle < HOPELESS and first.high < HOPELESS_AT_BEST
+    return far_behind or first.high < worth
 
 
 def _resampled_median(values: list[float], generator: random.Random) -> float:

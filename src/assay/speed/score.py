@@ -109,6 +109,9 @@ def _refutations(speed: Speed, heat: Heat) -> list[Finding]:
     """
     if speed.outcome != FASTER:
         return []
+    if heat.early_out:
+        text = f"{speed.ratio.middle:.3f} times faster in one process: not timed to the end, no difference"
+        return [Finding("gain_not_confirmed", text, False)]
     clocks = speed.clocks
     limits = gain_limits(heat.runs, _warm_us(heat))
     alone = alone_ratio(heat.runs, clocks.device_us)
