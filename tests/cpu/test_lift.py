@@ -90,7 +90,7 @@ def module_from(text: str, folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def candidate(captured: lift.Capture, folder: Path) -> Any:
     lifted = lift.read(captured)
-    actions = lift.usual(lifted)
+    (actions,) = lift.usual(lifted)
     for action in actions:
         lifted = lift.apply(lifted, action)
     assert {"vector_math", "simd_reductions=16"} <= set(actions)

@@ -197,7 +197,8 @@ def test_threads_and_pointers() -> None:
 def test_actions_are_carried_out_once_and_the_usual_ones_apply_in_order() -> None:
     start = whole()
     assert "reciprocal" not in available(start), "nothing to divide by before it is hoisted"
-    for action in usual(start):
+    (actions,) = usual(start)
+    for action in actions:
         start = apply(start, action)
         assert action.partition("=")[0] not in {one.partition("=")[0] for one in available(start)}
     assert "reciprocal" in available(start)

@@ -307,11 +307,30 @@ def test_products_of_matrices_have_sides_and_stages() -> None:
 
 def test_usual_actions_can_be_carried_out_in_their_order() -> None:
     problem = lifted("layer_norm")
-    actions = usual(problem)
+    (actions,) = usual(problem)
     assert actions[0].endswith(":persistent")
     for action in actions:
         problem = apply(problem, action)
     assert "tl.range" not in the_kernel(problem).text
+
+
+def test_a_running_softmax_is_held_or_folded() -> None:
+    held, walked = usual(lifted("softmax"))
+    assert held[0].endswith(":persistent") and walked[-1].endswith(":fold=4")
+
+
+def test_a_running_softmax_takes_several_values_at_once() -> None:
+    problem = lifted("softmax", {**SMALL, "XBLOCK": 1, "R0_BLOCK": 128, "num_warps": 1})
+    name = the_kernel(problem).name
+    folded = the_kernel(apply(problem, f"{name}:fold=2"))
+    assert "softmax_step" not in folded.text and folded.knobs["R0_BLOCK"] == 256
+    again = the_kernel(apply(apply(problem, f"{name}:fold=2"), f"{name}:fold=4"))
+    assert again == the_kernel(apply(problem, f"{name}:fold=4"))
+    assert f"{name}:fold=8" not in available(apply(problem, f"{name}:fold=8"))
+    with pytest.raises(CannotLift, match="one of"):
+        apply(problem, f"{name}:fold=3")
+    with pytest.raises(CannotLift, match="no running softmax"):
+        apply(lifted("tall_sum"), f"{lifted('tall_sum').kernels[0].name}:fold=2")
 
 
 def test_other_ways_to_write_operators_compute_the_same() -> None:
@@ -365,11 +384,14 @@ class Length(int):
 
 
 CHECKS = """
-import torch, softmax, layer_norm
+import torch, softmax, walked, layer_norm
 torch.manual_seed(0)
 x, w, b = torch.randn(8, 200), torch.randn(200), torch.randn(200)
-assert torch.allclose(softmax.forward(x), torch.softmax(x, -1), rtol=1e-5, atol=1e-6)
-assert torch.isnan(softmax.forward(torch.full((8, 200), float("-inf")))).all()
+uneven = torch.where(x > 1, x, float("-inf"))
+for one in softmax, walked:
+    assert torch.allclose(one.forward(x), torch.softmax(x, -1), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(one.forward(uneven), torch.softmax(uneven, -1), rtol=1e-5, atol=1e-6)
+    assert torch.isnan(one.forward(torch.full((8, 200), float("-inf")))).all()
 expected = torch.nn.functional.layer_norm(x, (200,), w, b)
 assert torch.allclose(layer_norm.forward(w, b, x), expected, rtol=1e-4, atol=1e-5)
 """
@@ -379,11 +401,12 @@ assert torch.allclose(layer_norm.forward(w, b, x), expected, rtol=1e-4, atol=1e-
 def test_changed_kernels_compute_the_same(tmp_path: Path) -> None:
     """In Triton's interpreter."""
     changes = {
-        "softmax": ("persistent", "fast_exp", "reciprocal", "programs=1"),
-        "layer_norm": ("pipeline[0]=2",),
+        "softmax": ("softmax", "persistent", "fast_exp", "reciprocal", "programs=1"),
+        "walked": ("softmax", "fold=2", "fast_exp"),
+        "layer_norm": ("layer_norm", "pipeline[0]=2"),
     }
-    for name, actions in changes.items():
-        problem = lifted(name, SMALL)
+    for name, (record, *actions) in changes.items():
+        problem = lifted(record, SMALL)
         for action in actions:
             problem = apply(problem, f"{the_kernel(problem).name}:{action}")
         (tmp_path / f"{name}.py").write_text(candidate(problem))

@@ -34,8 +34,8 @@ def available(lifted: Lifted) -> tuple[str, ...]:
     return _actions(lifted).available(lifted)
 
 
-def usual(lifted: Lifted) -> tuple[str, ...]:
-    """The actions that nearly always pay, in the order in which they are to be carried out."""
+def usual(lifted: Lifted) -> tuple[tuple[str, ...], ...]:
+    """Lists of actions that nearly always pay, each in the order in which they are to be carried out."""
     return _actions(lifted).usual(lifted)
 
 

@@ -118,8 +118,8 @@ def available(lifted: Lifted) -> tuple[str, ...]:
     return tuple(found)
 
 
-def usual(lifted: Lifted) -> tuple[str, ...]:
-    """Actions that nearly always pay, in order; those that change nothing are left out."""
+def usual(lifted: Lifted) -> tuple[tuple[str, ...], ...]:
+    """One list of actions that nearly always pay, in order; those that change nothing are left out."""
     done: list[str] = []
     for action in _USUAL:
         try:
@@ -127,7 +127,7 @@ def usual(lifted: Lifted) -> tuple[str, ...]:
         except CannotLift:
             continue
         done.append(action)
-    return tuple(done)
+    return (tuple(done),) if done else ()
 
 
 def apply(lifted: Lifted, action: str) -> Lifted:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from assay.lift.record import CannotLift, Kernel, Lifted
-from assay.lift.triton_arithmetic import arithmetic_actions, fast_exp, reciprocal
+from assay.lift.triton_arithmetic import arithmetic_actions, fast_exp, fast_tanh, reciprocal
 from assay.lift.triton_buffers import Overlap, overlaps
+from assay.lift.triton_folding import fold, fold_actions
 from assay.lift.triton_fusion import fuse_next
 from assay.lift.triton_knobs import MOST_ELEMENTS, knob_actions, set_knob, sizes_of
 from assay.lift.triton_launch import print_triton
@@ -28,10 +29,12 @@ from assay.lift.triton_memory import mask_actions, memory_actions, set_policy, u
 from assay.lift.triton_rows import hold_rows
 from assay.lift.triton_syntax import loops, parse
 
-USUAL = ("fuse_next", "persistent", "unmask=XBLOCK", "unmask=YBLOCK", "unmask=R0_BLOCK", "group=8")
+WALKED = ("unmask=XBLOCK", "unmask=YBLOCK", "unmask=R0_BLOCK", "fold=4", "group=8")
+HELD = ("fuse_next", "persistent", *WALKED)
 _PLAIN: dict[str, Callable[[Kernel], Kernel]] = {
     "swap_grid": swap_grid,
     "fast_exp": fast_exp,
+    "fast_tanh": fast_tanh,
     "reciprocal": reciprocal,
 }
 
@@ -50,6 +53,7 @@ def available(lifted: Lifted) -> tuple[str, ...]:
 def _words(kernel: Kernel) -> Iterator[str]:
     yield "fuse_next"
     yield "persistent"
+    yield from fold_actions(kernel)
     yield from arithmetic_actions(kernel)
     yield from mask_actions(kernel)
     yield from knob_actions(kernel)
@@ -58,10 +62,20 @@ def _words(kernel: Kernel) -> Iterator[str]:
     yield from memory_actions(kernel)
 
 
-def usual(lifted: Lifted) -> tuple[str, ...]:
-    """The actions that nearly always pay, in the order in which they are to be carried out."""
+def usual(lifted: Lifted) -> tuple[tuple[str, ...], ...]:
+    """Lists of actions that nearly always pay, each in the order in which they are to be carried out.
+
+    Rows are held in registers where they fit. A running softmax may be faster all the same: that is a list of
+    its own.
+    """
+    held, walked = _those_that_pay(lifted, HELD), _those_that_pay(lifted, WALKED)
+    has_two = held != walked and any("fold=" in action for action in walked)
+    return tuple(one for one in (held, walked if has_two else ()) if one)
+
+
+def _those_that_pay(lifted: Lifted, words: tuple[str, ...]) -> tuple[str, ...]:
     done: list[str] = []
-    for word in USUAL:
+    for word in words:
         for name in [kernel.name for kernel in lifted.kernels]:
             kernel = next((kernel for kernel in lifted.kernels if kernel.name == name), None)
             action = f"{name}:{word}"
@@ -115,6 +129,8 @@ def _changed(kernel: Kernel, word: str, overlap: Overlap) -> Kernel:
         return hold_rows(kernel, overlap)
     if what == "unmask":
         return unmask(kernel, value)
+    if what == "fold":
+        return fold(kernel, _number(word, value))
     if what == "programs":
         return few_programs(kernel, _number(word, value))
     if what == "group":

@@ -1,6 +1,6 @@
 """Actions on the arithmetic of a lifted kernel: cheaper exponentials, products for quotients.
 
-Both change results in the last bits of float32. Whether that is right enough is for the judge to say.
+All change results in the last bits of float32. Whether that is right enough is for the judge to say.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ROW_VALUE = "[:, None]"
 
 def arithmetic_actions(kernel: Kernel) -> Iterator[str]:
     yield "fast_exp"
+    yield "fast_tanh"
     yield "reciprocal"
 
 
@@ -48,6 +49,13 @@ def fast_exp(kernel: Kernel) -> Kernel:
 
     CallRewrite(cheaper).visit(tree)
     return replace(kernel, text=unparse(tree))
+
+
+def fast_tanh(kernel: Kernel) -> Kernel:
+    """tanh by one exponential: right to the last bits of 1, not to those of small results."""
+    if "libdevice.tanh(" not in kernel.text:
+        raise CannotLift(f"{kernel.name} takes no tanh")
+    return replace(kernel, text=kernel.text.replace("libdevice.tanh(", "tanh_by_exp("))
 
 
 def reciprocal(kernel: Kernel) -> Kernel:

@@ -75,6 +75,15 @@ def softmax_step(top, total, value):
     added = tl.where(nothing, 1.0, libdevice.exp(value - new_top))
     return new_top, total * kept + added
 ''',
+    "softmax_fold": '''
+def softmax_fold(top, total, value, count: tl.constexpr):
+    """Running maximum and sum of exponentials, with so many more values for each lane."""
+    value = tl.reshape(value, [top.shape[0], count, top.shape[1]])
+    new_top = larger(top, tl.reduce(value, 1, larger))
+    level = tl.where(new_top == float("-inf"), 0.0, new_top)
+    added = tl.sum(libdevice.exp(value - tl.expand_dims(level, 1)), 1)
+    return new_top, total * libdevice.exp(top - level) + added
+''',
     "softmax_join": '''
 def softmax_join(top, total, axis: tl.constexpr):
     """The maximum and the sum of exponentials along an axis, of running ones."""
@@ -97,6 +106,11 @@ def mean_and_spread(value, mask, count: tl.constexpr, axis: tl.constexpr):
     mean = tl.sum(tl.where(mask, value, 0.0), axis) / count
     distance = tl.where(mask, value - tl.expand_dims(mean, axis), 0.0)
     return mean, tl.sum(distance * distance, axis), tl.full(mean.shape, count, tl.float32)
+''',
+    "tanh_by_exp": '''
+def tanh_by_exp(x):
+    """tanh, off by some 1e-7 wherever x is."""
+    return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
 ''',
     "only_at": '''
 def only_at(value, place, axis: tl.constexpr, keep_dims: tl.constexpr):

@@ -48,6 +48,10 @@ _CUDA = (
     Variant("base", _QUIET),
     Variant("held_rows", {**_QUIET, "assay.persistent_threshold": 32768}),
     Variant("depthwise_as_taps", {**_QUIET, "assay.decompositions": "depthwise_as_taps"}),
+    Variant(
+        "tiled_taps",
+        {**_QUIET, "assay.decompositions": "depthwise_as_taps", "triton.prefer_nd_tiling": True},
+    ),
     Variant("thin_product_as_sums", {**_QUIET, "assay.decompositions": "thin_product_as_sums"}),
     Variant("native_matmul", {**_QUIET, "triton.native_matmul": True}),
     Variant("nd_tiling", {**_QUIET, "triton.prefer_nd_tiling": True}),

@@ -99,12 +99,14 @@ class CompilerProposer:
         except lift.CannotLift as error:
             return Reply(trouble=f"{name}: {error}", exhausted=last)
         start = (START + name,)
-        drafts = [Draft(lift.write(lifted, view.problem, start), ".py", name, start, "as inductor writes it")]
-        usual = lift.usual(lifted)
-        if usual:
+        drafts = []
+        for usual in lift.usual(lifted):
             actions = (*start, *usual)
             text = lift.write(_carried_out(lifted, usual), view.problem, actions)
-            drafts.insert(0, Draft(text, ".py", f"{name}_usual", actions, ", ".join(usual)))
+            drafts.append(Draft(text, ".py", f"{name}_{len(usual)}", actions, ", ".join(usual)))
+        if not earlier or not drafts:  # the others would seldom be better than with what usually helps
+            plain = lift.write(lifted, view.problem, start)
+            drafts.append(Draft(plain, ".py", name, start, "as inductor writes it"))
         kept = {_capture_name(name): json.dumps(to_plain(captured))}
         return Reply(tuple(drafts), exhausted=last, learned=kept)
 
