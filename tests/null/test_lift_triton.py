@@ -329,8 +329,10 @@ def test_a_running_softmax_takes_several_values_at_once() -> None:
     assert f"{name}:fold=8" not in available(apply(problem, f"{name}:fold=8"))
     with pytest.raises(CannotLift, match="one of"):
         apply(problem, f"{name}:fold=3")
+    held = apply(apply(problem, f"{name}:fold=2"), f"{name}:persistent")
+    assert not any("fold" in action for action in available(held))
     with pytest.raises(CannotLift, match="no running softmax"):
-        apply(lifted("tall_sum"), f"{lifted('tall_sum').kernels[0].name}:fold=2")
+        apply(lifted("layer_norm"), f"{the_kernel(lifted('layer_norm')).name}:fold=2")
 
 
 def test_other_ways_to_write_operators_compute_the_same() -> None:

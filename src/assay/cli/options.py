@@ -17,6 +17,8 @@ RUNG_NAMES = ("eager", "compile", "max-autotune-no-cudagraphs", "max-autotune", 
 """`assay.speed.opponents.NAMES` once more: reading them there would import torch, which a daemon's client
 never does. A test holds the two together.
 """
+SEARCH_RUNGS = RUNG_NAMES[:-1]
+"""On a GPU, unless others are asked for: aot-inductor has the kernels of compile, and a minute of C++."""
 MOST_SECONDS = 86400
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -67,7 +69,8 @@ def baseline_options(command: Command) -> Command:
             "--rungs",
             callback=read_rungs,
             metavar="A,B",
-            help=f"Baselines to time: {', '.join(RUNG_NAMES)}. Default: all; on a CPU the first two.",
+            help=f"Baselines to time: {', '.join(RUNG_NAMES)}. Default: all, in a search "
+            "but the last; on a CPU the first two.",
         ),
         click.option("--allow-tf32", is_flag=True, help="Accept TF32 in float32 products and convolutions."),
         click.option(

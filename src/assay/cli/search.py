@@ -17,7 +17,7 @@ from rich.console import Console
 
 from assay.cli.crews import open_crew
 from assay.cli.model_options import language_for
-from assay.cli.options import baseline_options, judging_options, policy_fields, read_number
+from assay.cli.options import SEARCH_RUNGS, baseline_options, judging_options, policy_fields, read_number
 from assay.cli.search_options import STRATEGIES as STRATEGY_NAMES
 from assay.cli.search_options import Wanted, budget_options, proposer_options, take_wanted
 from assay.cli.show_search import show_ending, show_estimate, show_stopped
@@ -93,6 +93,8 @@ def _search(wanted: Wanted, policy: dict[str, Any]) -> int:
         raise UserError(f"{trouble}: a search is for one problem")
     (problem,) = suite.problems.values()
     path = Path(wanted.run_file) if wanted.run_file else RUNS / f"search-{problem.name}.sqlite"
+    if "rungs" not in policy and wanted.ray is None and _has_gpu(wanted.device):
+        policy["rungs"] = SEARCH_RUNGS
     with SearchArchive(path, create=True) as archive:
         try:
             _settle_facts(archive, wanted, policy)
@@ -100,6 +102,12 @@ def _search(wanted: Wanted, policy: dict[str, Any]) -> int:
             return _Session(wanted, policy, suite, problem, archive).run()
         except sqlite3.OperationalError as error:
             raise UserError(f"{path}: {error}: make room for it, and the same command goes on") from error
+
+
+def _has_gpu(device: str | None) -> bool:
+    import torch
+
+    return torch.cuda.is_available() if device is None else device.startswith("cuda")
 
 
 def _settle_facts(archive: SearchArchive, wanted: Wanted, policy: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ _COUNT = re.compile(rf"({FOLD}(?:{FAST})?\(.*, )\d+\)$", re.MULTILINE)
 
 
 def fold_actions(kernel: Kernel) -> Iterator[str]:
-    if STEP in kernel.text or FOLD in kernel.text:
+    if "R0_BLOCK" in kernel.knobs and (STEP in kernel.text or FOLD in kernel.text):
         yield from (f"fold={count}" for count in FOLDS)
 
 
@@ -37,6 +37,8 @@ def fold(kernel: Kernel, count: int) -> Kernel:
     """The kernel with `count` values of a lane taken together."""
     if count not in FOLDS:
         raise CannotLift(f"fold is one of {FOLDS}, not {count}")
+    if "R0_BLOCK" not in kernel.knobs:
+        raise CannotLift(f"{kernel.name} does not walk along rows in a loop")
     if FOLD in kernel.text:
         text = re.sub(r"R0_BLOCK // \d+", f"R0_BLOCK // {count}", kernel.text)
         return _with_room(replace(kernel, text=_COUNT.sub(rf"\g<1>{count})", text)), count)
