@@ -473,3 +473,21 @@ def test_sigmoids_may_be_made_of_numbers_near_one(dtype: torch.dtype) -> None:
         made = (0.5 * torch.tanh(x.float() / 2) + 0.5).to(dtype)
         assert judged(torch.sigmoid, [x], made, seed).ok
         assert not judged(torch.sigmoid, [x], made + 2e-3 * x.abs().sign(), seed).ok
+
+
+@pytest.mark.parametrize(
+    ("tiles", "beyond", "ok"),
+    [(1, 1.5, True), (2, 1.9, True), (9, 1.5, False), (1, 2.5, False), (300, 1.1, False)],
+)
+def test_a_tile_in_ten_thousand_may_be_slightly_less_precise(tiles: int, beyond: float, ok: bool) -> None:
+    oracle = normal(40000, 64, seed=3).double()
+    tolerance = FloatTolerance(oracle, torch.float32, 0, 1.0, by_size=False)
+    noise = 3e-7 * normal(40000, 64, seed=4).sign().double()
+    tolerance.learn(oracle + noise)
+    limit = tolerance._tile_limit(next(tolerance._spans()), 1.0)
+    got = oracle + noise
+    got[:tiles] = oracle[:tiles] + beyond * limit[:tiles, None] * noise[:tiles].sign()
+    assert tolerance.compare(oracle + noise, 1.0).ok
+    report = tolerance.compare(got, 1.0)
+    assert report.ok is ok and report.wrong_elements == 0
+    assert (report.worst_ratio <= 1) is ok
