@@ -63,14 +63,14 @@ def hold_rows(kernel: Kernel, overlap: Overlap) -> Kernel:
 
 
 def _knobs(kernel: Kernel, row: int, rows: int) -> dict[str, int]:
-    """Sixteen elements for each thread, and a tile wide enough for whole cache lines."""
+    """Thirty-two elements for each thread, and a tile wide enough for whole cache lines."""
     along = kernel.facts["reduction"] == "INNER"
     xblock = max(1, 1024 // row) if along else max(16, min(8192 // row, 128))
     xblock = min(xblock, power_of_2(rows))
     while divisibility(kernel).get("XBLOCK", 0) % xblock:
         xblock //= 2
     knobs = {name: value for name, value in kernel.knobs.items() if name not in ("R0_BLOCK", "maxnreg")}
-    warps = power_of_2(max(1, min(xblock * row // 512, 32)))
+    warps = power_of_2(max(1, min(4, xblock * row // 512), min(xblock * row // 1024, 32)))
     return knobs | {"XBLOCK": xblock, "num_warps": warps}
 
 

@@ -17,13 +17,12 @@ from assay import lift
 from assay.judge import read_device
 from assay.problems import Case, Problem
 from assay.records import from_plain, to_plain
-from assay.search.odds import Odds, learn
+from assay.search.odds import learn
 from assay.search.protocol import (
     NOTHING,
     RIGHT_PARENT,
     TWO_PARENTS,
     Draft,
-    Member,
     Operator,
     Reply,
     Request,
@@ -34,7 +33,7 @@ NAME = "compiler"
 START = "variant:"
 CAPTURE_S = 300.0
 FEW = 15
-"""Evaluations below which neighbours are tried in a fixed order, and nothing is learned."""
+"""Evaluations below which neighbours that promise the same are tried in a fixed order."""
 _SETTING = re.compile(r"^(?P<key>[^=]+)=(?P<value>.+)$")
 
 
@@ -117,9 +116,8 @@ class CompilerProposer:
             return Reply(exhausted=True, trouble="")
         lifted = self._lifted(parent.draft.actions, view)
         tried = {member.draft.actions for member in view.members}
-        odds = learn(view)
-        rng = random.Random(f"{self._seed}/{request.id}")
-        for action in self._ordered(lift.available(lifted), parent, view, odds, rng, settings=settings):
+        possible = [a for a in lift.available(lifted) if (_SETTING.match(a) is not None) == settings]
+        for action in self._ordered(possible, request, view):
             actions = with_action(parent.draft.actions, action)
             if actions in tried:
                 continue
@@ -129,21 +127,12 @@ class CompilerProposer:
                 continue
         return Reply(exhausted=True)
 
-    def _ordered(
-        self,
-        actions: Sequence[str],
-        parent: Member,
-        view: View,
-        odds: Odds,
-        rng: random.Random,
-        *,
-        settings: bool,
-    ) -> list[str]:
-        """With few evaluations in their own order, which is that of their usual effect; then by the odds."""
-        wanted = [one for one in actions if (_SETTING.match(one) is not None) == settings]
-        if len(view.judged) < FEW:
-            return wanted
-        return sorted(wanted, key=lambda one: (-odds.of(one), rng.random()))
+    def _ordered(self, actions: list[str], request: Request, view: View) -> list[str]:
+        """By the odds; of equal ones, while evaluations are few, in the order of their usual effect."""
+        odds = learn(view)
+        if len(view.judged) >= FEW:
+            random.Random(f"{self._seed}/{request.id}").shuffle(actions)
+        return sorted(actions, key=lambda one: -odds.of(one))
 
     def _combine(self, request: Request, view: View) -> Reply:
         """What one parent has and the other has not, where both began with the same variant."""

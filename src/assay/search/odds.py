@@ -18,6 +18,14 @@ EARLIER = "earlier actions"
 """The name under which a view carries what earlier searches learned."""
 EARLIER_WEIGHT = 0.5
 PRIOR_HELPED, PRIOR_TRIED = 0.3, 1.0
+MEASURED: Mapping[str, tuple[int, int]] = {
+    "fast_exp": (4, 4), "fast_tanh": (1, 1), "fold": (2, 3), "persistent": (3, 5), "num_warps": (17, 54),
+    "XBLOCK": (2, 24), "swap_grid": (0, 5), "programs": (0, 12), "maxnreg": (0, 18), "evict[]": (0, 3),
+    "evict[*]": (0, 2), "cache[*]": (0, 3), "cache[]": (0, 2), "store_evict[]": (0, 4),
+    "store_cache[]": (0, 4), "store_cache[*]": (0, 1),
+}  # fmt: skip
+"""How often an action on Triton's source helped, and was tried, in the first searches on a GPU: twelve
+problems of the suite on an H200 (results/h200-search/first.json)."""
 _PLACE = re.compile(r"^[\w.]+:")
 _NUMBER = re.compile(r"\[\d+\]")
 
@@ -54,7 +62,8 @@ def tokens(action: str) -> tuple[str, ...]:
 def learn(view: View) -> Odds:
     """From this search, and from earlier ones that it was shown."""
     odds = Odds()
-    for action, (helped, tried) in json.loads(view.learned.get(EARLIER, "{}")).items():
+    earlier = json.loads(view.learned.get(EARLIER, "{}"))
+    for action, (helped, tried) in (*MEASURED.items(), *earlier.items()):
         odds.count(action, True, helped * EARLIER_WEIGHT)
         odds.count(action, False, (tried - helped) * EARLIER_WEIGHT)
     for action, helped in outcomes(view):
