@@ -160,6 +160,21 @@ def test_a_kernel_that_is_never_launched_is_noted(judge: Judge, problem: Path) -
     assert codes(verdict)["kernel_does_not_matter"] is False
 
 
+def test_kernels_for_the_scored_size_alone_are_looked_at_there(
+    judge: Judge, strict: Judge, problem: Path
+) -> None:
+    chosen = TRITON.replace(
+        "if x.numel():",
+        "if x.shape != (48, 96):\n            return torch.relu(x) * 2.0 + 1.0\n        if True:",
+    )
+    verdict = verdict_of(judge, problem, chosen, ".py")
+    assert census_of(verdict).replay == "wrong" and "kernel_does_not_matter" not in codes(verdict)
+    decoy = chosen.replace("        return y\n", "        return torch.relu(x) * 2.0 + 1.0\n")
+    assert codes(verdict_of(judge, problem, decoy, ".py"))["kernel_does_not_matter"] is False
+    # Where libraries are forbidden, they are so at every size.
+    assert codes(verdict_of(strict, problem, chosen, ".py"))["kernel_does_not_matter"] is True
+
+
 def test_a_wrong_candidate_is_not_counted(judge: Judge, problem: Path) -> None:
     verdict = verdict_of(judge, problem, TORCH.replace("+ 1.0", "+ 1.1"), ".py")
     assert verdict.status == "wrong"

@@ -41,7 +41,8 @@ def test_a_recorded_search_ends_with_a_winner_and_its_file(
 ) -> None:
     code, _, err = replayed(recording, "--evaluations", 30, "--stalled", 50)
     assert code == 0, err
-    assert "FASTER" in err and "confirmed by a fresh judge" in err
+    assert "FASTER" in err and "confirmed by a fresh judge" not in err, "a recording confirms nothing"
+    assert f"as {recording} says" in err
     assert "lineage: #" in err and "gain: structure" in err
     assert "class ModelNew" in (tmp_path / "found.py").read_text()
     assert "Traceback" not in err
@@ -51,6 +52,7 @@ def test_the_result_as_one_object(recording: Path, replayed: Refused, tmp_path: 
     code, out, _ = replayed(recording, "--evaluations", 20, "--json")
     told = json.loads(out)
     assert told["reason"] == "the evaluations are spent" and told["faster"] is (code == 0)
+    assert told["replayed"] == str(recording)
 
 
 def test_nothing_faster_is_said_plainly_and_is_exit_code_1(replayed: Refused, tmp_path: Path) -> None:

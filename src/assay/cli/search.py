@@ -20,7 +20,7 @@ from assay.cli.model_options import language_for
 from assay.cli.options import SEARCH_RUNGS, baseline_options, judging_options, policy_fields, read_number
 from assay.cli.search_options import STRATEGIES as STRATEGY_NAMES
 from assay.cli.search_options import Wanted, budget_options, proposer_options, take_wanted
-from assay.cli.show_search import show_ending, show_estimate, show_stopped
+from assay.cli.show_search import REPLAYED, show_ending, show_estimate, show_stopped
 from assay.records import UserError
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Session:
         from assay.search.finish import Finish
 
         with closing(self._open_crew()) as crew, ExitStack() as stack:
-            device = "cpu" if self._wanted.replay else crew.describe_device()[0]
+            device = self._device(crew)
             proposers, compiler = self._proposers(crew, device)
             rebuild, tune = _no_list_of_actions, None
             if compiler is not None:
@@ -177,6 +177,14 @@ class _Session:
         return show_ending(
             self._console, self._archive, view, ending, reason, self._out(), as_json=self._wanted.as_json
         )
+
+    def _device(self, crew: Any) -> str:
+        if self._wanted.replay is None:
+            return crew.describe_device()[0]
+        from assay.search import read_recording
+
+        self._archive.set_fact(REPLAYED, str(self._wanted.replay))
+        return read_recording(self._wanted.replay, self._problem.name).device
 
     def _open_crew(self) -> Any:
         wanted = self._wanted

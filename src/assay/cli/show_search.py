@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from assay.search import Ending, View
     from assay.search.protocol import Member
 
+REPLAYED = "replayed"
+"""The fact of a search that holds the path of the recording it repeats."""
 GUESS_S = 5.0
 """For one evaluation, where nothing was measured yet."""
 WORDS_IN, WORDS_OUT = 4000, 3000
@@ -89,7 +91,8 @@ def show_ending(
     if ending.winner is None or ending.verdict is None or path is None:
         _show_nothing(console, view)
     else:
-        _show_winner(console, view, ending, path)
+        recorded = archive.facts().get(REPLAYED)
+        _show_winner(console, view, ending, path, "" if recorded is None else str(recorded))
     console.print(
         f"search: {escape(str(archive.path))} (assay report {escape(str(archive.path))})", highlight=False
     )
@@ -110,13 +113,14 @@ def _show_nothing(console: Console, view: View) -> None:
     console.print(f"{len(judged)} candidates were judged, {right} of them right", highlight=False)
 
 
-def _show_winner(console: Console, view: View, ending: Ending, path: Path) -> None:
+def _show_winner(console: Console, view: View, ending: Ending, path: Path, recorded: str) -> None:
+    """`recorded` is the search that was replayed: nobody has judged anything then."""
     winner, speed = ending.winner, ending.verdict.speed if ending.verdict else None
     assert winner is not None and speed is not None
     ratio = speed.ratio
     console.print(
         f"[bold green]FASTER[/] {ratio.middle:.3f}x ({ratio.low:.3f}-{ratio.high:.3f}) of {speed.opponent}, "
-        f"confirmed by a fresh judge on cases of its own",
+        + (f"as {escape(recorded)} says" if recorded else "confirmed by a fresh judge on cases of its own"),
         highlight=False,
         soft_wrap=True,
     )
@@ -149,6 +153,7 @@ def _plain(archive: SearchArchive, ending: Ending, reason: str, path: Path | Non
     return {
         "reason": reason,
         "faster": path is not None,
+        "replayed": archive.facts().get(REPLAYED),
         "file": None if path is None else str(path),
         "run": str(archive.path),
         "candidate": None if ending.winner is None else ending.winner.id,

@@ -43,11 +43,20 @@ _HOUSEKEEPING = frozenset({
 
 
 def take_census(
-    child: Child, runner: CaseRunner, nominal: PreparedCase, small: PreparedCase, candidate: Candidate
+    child: Child,
+    runner: CaseRunner,
+    nominal: PreparedCase,
+    small: PreparedCase,
+    candidate: Candidate,
+    *,
+    may_choose: bool,
 ) -> Census:
     """Count what a call at the scored size runs, then leave the candidate's kernels out on a small one.
 
     The last thing a child is asked: nothing works as it should afterwards.
+
+    Args:
+        may_choose: it may have kernels for the scored size alone, and is looked at there if so.
     """
     _, _, head = runner.set_out(nominal)
     shares: tuple[Share, ...] = ()
@@ -58,7 +67,10 @@ def take_census(
         absent = failure.message
     if not child.alive:
         return Census(shares, own_share, "not tried: it ended while it was counted", absent)
-    return Census(shares, own_share, _replay(child, runner, small, candidate), absent)
+    replay = _replay(child, runner, small, candidate)
+    if replay == NEVER_LAUNCHED and own_share and may_choose and child.alive:
+        replay = _replay(child, runner, nominal, candidate)
+    return Census(shares, own_share, replay, absent)
 
 
 def _count(child: Child, head: dict[str, Any]) -> tuple[tuple[Share, ...], float | None]:

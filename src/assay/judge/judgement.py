@@ -215,8 +215,17 @@ class Judgement:
         self._findings += runner.keep_many(small)
         if self._prepared.record.rules.any_stream and self._shop.device.type == "cuda":
             self._findings += runner.move_streams(small)
-        self._census = take_census(child, runner, self._prepared.cases[0], small, self._candidate)
-        self._findings += findings_of(self._census, self._prepared.record.rules)
+        rules, nominal = self._prepared.record.rules, self._prepared.cases[0]
+        room = capacity_bytes(nominal.calibration.shapes, nominal.calibration.dtypes)
+        self._census = take_census(
+            child,
+            runner,
+            nominal,
+            small,
+            self._candidate,
+            may_choose=rules.library_calls and room <= self._policy.large_bytes,
+        )
+        self._findings += findings_of(self._census, rules)
 
     def _describe(self) -> tuple[KernelResources, ...]:
         """What it takes, as far as it came."""

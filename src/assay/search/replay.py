@@ -78,7 +78,8 @@ class Recording:
 
     proposers: tuple[ReplayProposer, ...]
     workers: ReplayWorkers
-    facts: dict[str, Any]
+    device: str
+    """Where it was judged."""
 
 
 def read_recording(path: Path, problem: str) -> Recording:
@@ -89,11 +90,12 @@ def read_recording(path: Path, problem: str) -> Recording:
         replies = _replies(archive, problem)
         if not replies:
             raise UserError(f"{path}: holds no search for {problem}")
-        return Recording(
-            tuple(ReplayProposer(name, known) for name, known in replies.items()),
-            ReplayWorkers(_verdicts(archive)),
-            archive.facts(),
-        )
+        verdicts = _verdicts(archive)
+        told = [
+            reply["verdict"]["environment"]["device"] for reply in verdicts.values() if "verdict" in reply
+        ]
+        proposers = tuple(ReplayProposer(name, known) for name, known in replies.items())
+        return Recording(proposers, ReplayWorkers(verdicts), told[0] if told else "cpu")
 
 
 def _replies(archive: SearchArchive, problem: str) -> dict[str, dict[str, list[_Recorded]]]:
