@@ -1,4 +1,4 @@
-"""`assay eval --ray` on a real cluster of two nodes on this machine, one of which is killed."""
+"""`assay eval --ray` and `assay search --ray` on a real cluster on this machine, a node of which is killed."""
 
 from __future__ import annotations
 
@@ -148,3 +148,16 @@ def test_a_cluster_that_is_not_there_is_one_line(suite: Path, tmp_path: Path) ->
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "no Ray cluster answers there" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_a_search_is_judged_by_the_cluster(cluster: Any, suite: Path, tmp_path: Path) -> None:
+    run = tmp_path / "search.sqlite"
+    words = [sys.executable, "-m", "assay.cli.main", "search", str(suite / "level1" / "exp.py"), "--plain"]
+    words += ["--ray", cluster.address, "--rungs", "eager", "--width", "1", "--evaluations", "2"]
+    words += ["--run", str(run), "--out", str(tmp_path / "found.py")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+    ended = judged(run)
+    assert ended and all(one.verdict() is not None for one in ended)
+    assert not any(one.worker.startswith("cpu") for one in ended), "a process of this machine judged"
