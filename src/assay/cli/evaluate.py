@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 
 from assay.cli.crews import open_crew
 from assay.cli.model_options import ModelWanted, model_options, take_model
-from assay.cli.options import baseline_options, judging_options, policy_fields, read_number
+from assay.cli.options import baseline_options, crew_options, judging_options, policy_fields
 from assay.cli.show_run import show_run
 from assay.cli.terminal import echo
 from assay.records import UserError, to_json
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from assay.evaluation.ray_crew import RayCrew
 
 RUNS = Path(".assay/runs")
-MIB, MOST_MIB = 1 << 20, 1 << 20
 _SHOWN = 5
 
 
@@ -61,20 +60,12 @@ class Wanted:
 @click.option("--run", "run_file", type=click.Path(), help="The run's file. Default: .assay/runs/NAME.sqlite")
 @click.option("--only", multiple=True, metavar="GLOB", help="Problems by name; may be given several times.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Workers on each device; several need --no-speed.")
-@click.option("--device", help="cpu, cuda (all GPUs) or cuda:N. Default: all GPUs if there are any.")
-@click.option(
-    "--small",
-    type=click.FloatRange(min=0, min_open=True, max=MOST_MIB),
-    callback=read_number,
-    metavar="MIB",
-    help="Scale problems down to inputs of so many MiB.",
-)
-@click.option("--ray", metavar="ADDRESS", help="Judge on a Ray cluster; auto for the one of this machine.")
+@crew_options
 @click.option("--retry-failures", is_flag=True, help="Judge again where the judge itself failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as one JSON object.")
 @judging_options
 @baseline_options
-def evaluate(small: float | None, **options: Any) -> None:
+def evaluate(**options: Any) -> None:
     """Judge candidates for the problems of SUITE and score them.
 
     SUITE is a folder of problems (Assay's suite, a KernelBench checkout, task folders) or one problem. What
@@ -90,8 +81,6 @@ def evaluate(small: float | None, **options: Any) -> None:
         )
     # Flawed problems are judged and scored apart.
     policy = {**policy_fields(**options), "allow_flawed": True}
-    if small is not None:
-        policy["most_input_bytes"] = int(small * MIB)
     _evaluate(wanted, policy)
 
 

@@ -20,6 +20,7 @@ never does. A test holds the two together.
 SEARCH_RUNGS = RUNG_NAMES[:-1]
 """On a GPU, unless others are asked for: aot-inductor has the kernels of compile, and a minute of C++."""
 MOST_SECONDS = 86400
+MIB, MOST_MIB = 1 << 20, 1 << 20
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -118,6 +119,25 @@ def judging_options(command: Command) -> Command:
     return command
 
 
+def crew_options(command: Command) -> Command:
+    """Where several judges are, and at what size."""
+    for option in (
+        click.option(
+            "--ray", metavar="ADDRESS", help="Judge on a Ray cluster; auto for the one of this machine."
+        ),
+        click.option(
+            "--small",
+            type=click.FloatRange(min=0, min_open=True, max=MOST_MIB),
+            callback=read_number,
+            metavar="MIB",
+            help="Scale problems down to inputs of so many MiB.",
+        ),
+        click.option("--device", help="cpu, cuda (all GPUs) or cuda:N. Default: all GPUs if there are any."),
+    ):
+        command = option(command)
+    return command
+
+
 def policy_fields(
     *,
     allow_flawed: bool,
@@ -130,6 +150,7 @@ def policy_fields(
     deep: bool = False,
     no_speed: bool = False,
     budget: float | None = None,
+    small: float | None = None,
 ) -> dict[str, Any]:
     """Fields of a Policy, those alone that differ from its defaults or were named."""
     wanted = {
@@ -145,6 +166,8 @@ def policy_fields(
         fields["speed"] = False
     if rungs:
         fields["rungs"] = rungs
+    if small is not None:
+        fields["most_input_bytes"] = int(small * MIB)
     for name, seconds in (("call_timeout_s", timeout), ("speed_budget_s", budget)):
         if seconds is not None:
             fields[name] = seconds

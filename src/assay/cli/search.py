@@ -17,7 +17,7 @@ from rich.console import Console
 
 from assay.cli.crews import open_crew
 from assay.cli.model_options import language_for
-from assay.cli.options import SEARCH_RUNGS, baseline_options, judging_options, policy_fields, read_number
+from assay.cli.options import SEARCH_RUNGS, baseline_options, crew_options, judging_options, policy_fields
 from assay.cli.search_options import STRATEGIES as STRATEGY_NAMES
 from assay.cli.search_options import Wanted, budget_options, proposer_options, take_wanted
 from assay.cli.show_search import REPLAYED, show_ending, show_estimate, show_stopped
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from assay.search.snapshot import Command
 
 RUNS, FOUND = Path(".assay/runs"), Path(".assay/found")
-MIB, MOST_MIB = 1 << 20, 1 << 20
 FINISHING = 0.25
 """How long polishing and leaving out may take, of the time the search took."""
 
@@ -51,20 +50,12 @@ FINISHING = 0.25
     "--run", "run_file", type=click.Path(), help="Its file. Default: .assay/runs/search-NAME.sqlite"
 )
 @click.option("--out", type=click.Path(), help="Where the winner goes. Default: .assay/found/NAME.py")
-@click.option("--device", help="cpu, cuda (all GPUs) or cuda:N. Default: all GPUs if there are any.")
-@click.option(
-    "--small",
-    type=click.FloatRange(min=0, min_open=True, max=MOST_MIB),
-    callback=read_number,
-    metavar="MIB",
-    help="Scale the problem down to inputs of so many MiB.",
-)
-@click.option("--ray", metavar="ADDRESS", help="Judge on a Ray cluster; auto for the one of this machine.")
+@crew_options
 @click.option("--plain", is_flag=True, help="Lines instead of the live view.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result alone, as one JSON object.")
 @judging_options
 @baseline_options
-def search(small: float | None, **options: Any) -> None:
+def search(**options: Any) -> None:
     """Search a kernel for PROBLEM that is right and faster than the best that torch makes of it.
 
     Without a model, inductor's own code is lifted into a standalone file and changed from there. What is
@@ -75,8 +66,6 @@ def search(small: float | None, **options: Any) -> None:
     policy = policy_fields(**options)
     if policy.get("speed") is False:
         raise UserError("a search needs times: leave out --no-speed")
-    if small is not None:
-        policy["most_input_bytes"] = int(small * MIB)
     raise click.exceptions.Exit(_search(wanted, policy))
 
 

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from assay.cli.options import MIB
 from assay.cli.terminal import echo
 from assay.records import to_json
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from assay.archive import Listed
     from assay.evaluation.discrimination import Discrimination
 
-MIB = 1 << 20
+
 CPU_MIB = 0.25
 _SHORT = {"other_input": "stale", "dropped_tail": "tail", "downgraded": "precision", "linearised": "linear"}
 
