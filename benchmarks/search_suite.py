@@ -107,9 +107,9 @@ class Bench:
             crew,
             limits=Limits(
                 wall_s=self._options.each,
-                evaluations=self._options.evaluations - POLISHED,
+                evaluations=self._options.evaluations - POLISHED * self._options.polish,
                 stalled_after=self._options.stalled,
-                percent_of_limit=97,
+                percent_of_limit=95,
             ),
             pace=Pace(open=3, waiting=2),
             watch=watch,
@@ -131,7 +131,8 @@ class Bench:
             "duplicates": sum(m.duplicate_of is not None for m in view.members),
         }
         finish = Finish(archive, problem, self._device, compiler.rebuild, print)
-        finish.polish(crew, compiler.propose)
+        if self._options.polish:
+            finish.polish(crew, compiler.propose)
         left_out = finish.shorten(crew) if self._options.shorten else ()
         self._finishes[problem.name] = (finish, left_out, facts)
 
@@ -181,6 +182,7 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--rungs")
     parser.add_argument("--small", type=float)
+    parser.add_argument("--polish", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--shorten", action="store_true")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()

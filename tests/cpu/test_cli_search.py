@@ -91,6 +91,13 @@ def test_the_same_command_goes_on(recording: Path, replayed: Refused, tmp_path: 
         ((*SEARCH, "--from", "nothing.sqlite", "--device", "cpu"), "no such search"),
         (("search", PROBLEM.parents[2] / "suite" / "level1", "--plain"), "a search is for one problem"),
         ((*SEARCH, "--time", "nan"), "--time is a number"),
+        ((*SEARCH, "--propose", "none", "--propose", "compiler"), "give it alone"),
+        ((*SEARCH, "--replay", "r.sqlite", "--model", "openai:x"), "leave out --propose, --model"),
+        ((*SEARCH, "--model", "openai:x", "--usd", "1"), "while a price is unknown"),
+        ((*SEARCH, "--out", PROBLEM), "the problem or the search itself"),
+        ((*SEARCH, "--out", PROBLEM.parent), "name a file that ends in"),
+        ((*SEARCH, "--out", "found.sqlite"), "name a file that ends in"),
+        ((*SEARCH, "--out", PROBLEM / "x.py"), "--out"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -99,6 +106,36 @@ def test_mistakes_are_one_line_and_exit_code_2(
     code, _, err = refused(*words, "--run", tmp_path / "r", folder=tmp_path)
     assert code == 2 and why in err, err
     assert "Traceback" not in err
+
+
+def test_a_recording_of_another_problem_of_that_name_is_refused(refused: Refused, tmp_path: Path) -> None:
+    drive(tmp_path / "recorded", limits=Limits(evaluations=3))
+    changed = tmp_path / PROBLEM.parent.name / PROBLEM.name
+    changed.parent.mkdir()
+    changed.write_text(PROBLEM.read_text() + "\nanother = 1\n")
+    words = ("search", changed, "--plain", "--replay", tmp_path / "recorded", "--run", tmp_path / "r.sqlite")
+    code, _, err = refused(*words, folder=tmp_path)
+    assert code == 2 and "changed since it was recorded" in err, err
+
+
+def test_where_nothing_was_judged_there_is_no_result(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    words = (*SEARCH, "--propose", "none", "--model", "openai:x", "--model-url", "http://127.0.0.1:9/v1")
+    words += ("--time", "0.001", "--rungs", "eager", "--run", tmp_path / "r.sqlite")
+    code, _, err = refused(*words, folder=tmp_path)
+    assert code == 2 and "the time is up" in err and "Nothing was judged" in err, err
+    assert "openai:x: the price" in err, "no picture in its place"
+
+
+def test_without_a_compiler_it_says_so_and_begins_nothing(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    run = tmp_path / "r.sqlite"
+    code, _, err = refused(*SEARCH, "--rungs", "eager", "--device", "cpu", "--run", run, folder=tmp_path)
+    assert code == 2 and "no C++ compiler" in err, err
 
 
 def test_another_search_is_not_written_over(recording: Path, replayed: Refused, tmp_path: Path) -> None:

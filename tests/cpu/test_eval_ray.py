@@ -1,4 +1,4 @@
-"""`assay eval --ray` and `assay search --ray` on a real cluster on this machine, a node of which is killed."""
+"""`assay eval --ray` and `assay search --ray` on a real cluster here, a node of which is killed."""
 
 from __future__ import annotations
 

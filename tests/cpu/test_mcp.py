@@ -258,7 +258,7 @@ def test_judged_into_a_run(stdio: Connected, root: Path) -> None:
         ("bench", {}, "problem_source"),
         ("bench", {"problem": "nowhere.py"}, "no such file"),
         ("archive_search", {"run": "tiny.py"}, "is no run"),
-        ("archive_search", {"run": "nowhere.sqlite"}, "no such run"),
+        ("archive_search", {"run": "nowhere.sqlite"}, "there is no run"),
         ("archive_search", {}, "'run' is a required property"),
         ("queue_next", {"queue": "nowhere"}, "no such queue"),
         ("submit", {"candidate": "right.py"}, "give queue"),

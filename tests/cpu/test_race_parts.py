@@ -243,6 +243,27 @@ def test_an_early_answer_rounded_otherwise_in_one_place_is_right(
     assert InProcessRace(case, once, honest, tmp_path).run().findings == []
 
 
+def test_a_baseline_that_rounds_by_chance_makes_nobody_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One long sum: the baseline's is a little off at first, and equal when the candidate is checked."""
+    monkeypatch.setattr(Plan, "audited", lambda self, process: {2 * self.blocks - 1})
+    monkeypatch.setattr(Plan, "decoy_blocks", lambda self, *, sure: [])
+
+    class Mean(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.square().mean()
+
+    def numbers(generator: torch.Generator) -> list[Any]:
+        return [torch.randn(65536, generator=generator)]
+
+    def chance(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return module(*inputs) * (1 + 4e-6 * (call == 5))
+
+    case = prepared_case(Mean, numbers, Precision(), Case("nominal"))
+    assert InProcessRace(case, honest, chance, tmp_path).run().findings == []
+
+
 def test_both_arms_wrong_alike_is_noticed(race: Races) -> None:
     """Near to each other is not enough: some answers are held against the oracle."""
 

@@ -89,7 +89,7 @@ def test_a_candidate_without_a_problem_is_not_kept(archive: Archive) -> None:
 
 
 def test_there_is_no_such_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such run"):
+    with pytest.raises(UserError, match="there is no run"):
         Archive(tmp_path / "none.sqlite")
     assert not (tmp_path / "none.sqlite").exists()
 
@@ -143,7 +143,7 @@ def test_what_was_edited_by_hand_is_found_out(tmp_path: Path, edit: str, why: st
 
 def test_an_empty_file_is_no_run_and_stays_empty(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    with pytest.raises(UserError, match="no such run"):
+    with pytest.raises(UserError, match="there is no run"):
         Archive(tmp_path / "empty")
     assert (tmp_path / "empty").read_bytes() == b""
 

@@ -125,6 +125,27 @@ def test_a_kernel_is_read_as_a_person_would_write_it() -> None:
     assert "double tmp_acc0 = 0;" in text, "long sums are added up in double precision"
 
 
+def test_only_sums_are_added_up_in_double_where_a_maximum_has_the_same_name() -> None:
+    largest = """                {
+                    float tmp_acc0 = -std::numeric_limits<float>::infinity();
+                    for(int64_t x1=static_cast<int64_t>(0L); x1<static_cast<int64_t>(ks1); x1+=1)
+                    {
+                        {
+                            auto tmp0 = in_ptr0[static_cast<int64_t>(x1 + ks1*x0)];
+                            tmp_acc0 = max_propagate_nan(tmp_acc0, tmp0);
+                        }
+                    }
+                    out_ptr0[static_cast<int64_t>(x0)] = tmp_acc0;
+                }
+"""
+    start = SOFTMAX.index("        {\n            #pragma omp for")
+    rows = SOFTMAX[start : SOFTMAX.index("                {\n                    float tmp_acc0")]
+    both = f"{SOFTMAX[:start]}{rows}{largest}            }}\n        }}\n{SOFTMAX[start:]}"
+    text = read_kernels(wrapper(both))["cpp_fused_softmax_0"].text
+    assert "float tmp_acc0 = -std::numeric_limits<float>::infinity();" in text
+    assert "double tmp_acc0 = 0;" in text
+
+
 def test_printed_text_reads_back_as_the_same_tree() -> None:
     assert write(parse(softmax().text)) == softmax().text
 

@@ -74,7 +74,7 @@ def test_killed_twenty_times_it_ends_as_if_never_killed(tmp_path: Path) -> None:
         _killed_after(rng.randint(1, 2), rng.uniform(0, 0.004), tmp_path / "recorded", resumed)
         stages.add(_stage(resumed))
     assert len(stages) > 10
-    recording = read_recording(tmp_path / "recorded", expected.problem.name)
+    recording = read_recording(tmp_path / "recorded", expected.problem)
     reason, view = drive(resumed, proposers=list(recording.proposers), workers=recording.workers)
     assert reason == "the evaluations are spent"
     assert told(view) == told(expected)
@@ -86,7 +86,7 @@ def _killed_after(events: int, delay_s: float, recorded: Path, resumed: Path) ->
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
-        recording = read_recording(recorded, load_problem(PROBLEM).name)
+        recording = read_recording(recorded, load_problem(PROBLEM))
         watch = lambda status: os.write(writable, b".") if status.event else None  # noqa: E731
         drive(resumed, proposers=list(recording.proposers), workers=recording.workers, watch=watch)
         os._exit(0)

@@ -68,7 +68,7 @@ def test_the_recording_drives_it_again_without_a_server(tmp_path: Path) -> None:
     limits = Limits(evaluations=12)
     with ModelServer(Recorded()) as server:
         _, first = drive(tmp_path / "s", proposers=[proposer(server)], limits=limits)
-    recording = read_recording(tmp_path / "s", first.problem.name)
+    recording = read_recording(tmp_path / "s", first.problem)
     _, again = drive(
         tmp_path / "r", proposers=list(recording.proposers), workers=recording.workers, limits=limits
     )

@@ -106,7 +106,7 @@ class Archive:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if not create and (not path.is_file() or not path.stat().st_size):
-            raise UserError(f"{path}: no such run: see `assay eval`")
+            raise UserError(f"{path}: there is no run: name a file of `assay eval` or `assay search`")
         self.path = path
         self._lock: IO[str] | None = None
         if create:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from assay.search.snapshot import Command
 
 RUNS, FOUND = Path(".assay/runs"), Path(".assay/found")
+SUFFIXES = (".py", ".cu", ".cpp")
 FINISHING = 0.25
 """How long polishing and leaving out may take, of the time the search took."""
 
@@ -60,7 +61,7 @@ def search(**options: Any) -> None:
 
     Without a model, inductor's own code is lifted into a standalone file and changed from there. What is
     found is kept at once: stopped at any point, the same command goes on. Exit 0: a faster kernel was found
-    and confirmed by a fresh judge, 1: nothing beat the best baseline, 2: no result.
+    and confirmed by a fresh judge, 1: nothing beat the best baseline, 2: no result, as nothing was judged.
     """
     wanted = take_wanted(options)
     policy = policy_fields(**options)
@@ -82,6 +83,7 @@ def _search(wanted: Wanted, policy: dict[str, Any]) -> int:
         raise UserError(f"{trouble}: a search is for one problem")
     (problem,) = suite.problems.values()
     path = Path(wanted.run_file) if wanted.run_file else RUNS / f"search-{problem.name}.sqlite"
+    _check_out(wanted, path)
     if "rungs" not in policy and wanted.ray is None and _has_gpu(wanted.device):
         policy["rungs"] = SEARCH_RUNGS
     with SearchArchive(path, create=True) as archive:
@@ -91,6 +93,21 @@ def _search(wanted: Wanted, policy: dict[str, Any]) -> int:
             return _Session(wanted, policy, suite, problem, archive).run()
         except sqlite3.OperationalError as error:
             raise UserError(f"{path}: {error}: make room for it, and the same command goes on") from error
+
+
+def _check_out(wanted: Wanted, run: Path) -> None:
+    """Before anything is spent: the winner's file can be written, and takes the place of nothing else."""
+    if wanted.out is None:
+        return
+    out = Path(wanted.out)
+    if out.suffix not in SUFFIXES or out.is_dir():
+        raise UserError(f"--out {out}: name a file that ends in {', '.join(SUFFIXES)}")
+    if out.resolve() in (Path(wanted.problem).resolve(), run.resolve()):
+        raise UserError(f"--out {out}: that is the problem or the search itself")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from error
 
 
 def _has_gpu(device: str | None) -> bool:
@@ -117,6 +134,13 @@ def _settle_facts(archive: SearchArchive, wanted: Wanted, policy: dict[str, Any]
         archive.set_fact(name, value)
 
 
+def _require_cxx(device: str) -> None:
+    from assay.build import find_toolchain
+
+    if device == "cpu" and find_toolchain(None).cxx is None:
+        raise UserError("there is no C++ compiler here, and inductor's code for a CPU is C++: install g++")
+
+
 def _no_list_of_actions(_actions: Sequence[str], _view: View) -> None:
     """Nobody here makes a candidate of a list of actions."""
 
@@ -137,7 +161,7 @@ class _Session:
         self._suite = suite
         self._problem = problem
         self._archive = archive
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, emoji=False)
         self._ended = threading.Event()
         self._shown: View | None = None
 
@@ -173,14 +197,14 @@ class _Session:
         from assay.search import read_recording
 
         self._archive.set_fact(REPLAYED, str(self._wanted.replay))
-        return read_recording(self._wanted.replay, self._problem.name).device
+        return read_recording(self._wanted.replay, self._problem).device
 
     def _open_crew(self) -> Any:
         wanted = self._wanted
         if wanted.replay is not None:
             from assay.search import read_recording
 
-            return read_recording(wanted.replay, self._problem.name).workers
+            return read_recording(wanted.replay, self._problem).workers
         return open_crew(self._suite, self._policy, device=wanted.device, jobs=None, ray=wanted.ray)
 
     def _drive(self, crew: Workers, device: str, proposers: list[Proposer]) -> str:
@@ -221,8 +245,9 @@ class _Session:
         wanted, found = self._wanted, list[Any]()
         compiler = None
         if wanted.replay is not None:
-            found += read_recording(wanted.replay, self._problem.name).proposers
+            found += read_recording(wanted.replay, self._problem).proposers
         if "compiler" in wanted.proposers:
+            _require_cxx(device)
             compiler = CompilerProposer(self._problem, self._case(device), device, wanted.seed)
             found.append(compiler)
         if wanted.models:
@@ -272,4 +297,5 @@ class _Session:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _tell_waiting(self, count: int) -> None:
-        self._tell(f"waiting for {count} answers that may be paid for; interrupt again to give them up")
+        paid = " that may be paid for" if self._wanted.models else ""
+        self._tell(f"waiting for {count} answers{paid}; interrupt to give them up")

@@ -160,7 +160,13 @@ def take_wanted(options: dict[str, Any]) -> Wanted:
         given[name] = Path(given[name]) if given[name] else None
     given["earlier"] = tuple(Path(path) for path in given["earlier"])
     default = () if settings or given["replay"] else ("compiler",)
+    if "none" in given["proposers"] and len(set(given["proposers"])) > 1:
+        raise UserError("--propose none leaves nobody: give it alone, or leave it out")
     given["proposers"] = tuple(name for name in given["proposers"] or default if name != "none")
+    if given["replay"] and (given["proposers"] or settings or given["earlier"]):
+        raise UserError("--replay has all answers and verdicts: leave out --propose, --model and --from")
+    if given["usd"] is not None and any(None in (one.price_in_usd, one.price_out_usd) for one in settings):
+        raise UserError("--usd cannot be held while a price is unknown: tell it with --price IN/OUT")
     if ("queue" in given["proposers"]) != (given["queue_folder"] is not None):
         raise UserError("a queue needs both: --propose queue --queue FOLDER")
     if not (given["proposers"] or settings or given["earlier"] or given["replay"]):

@@ -79,11 +79,12 @@ def show_ending(
     *,
     as_json: bool,
 ) -> int:
-    """The result; 0 if there is a faster kernel, 1 if not."""
+    """The result; 0 if there is a faster kernel, 1 if not, 2 if nothing has a verdict."""
     path = None if ending.winner is None else _write(out, ending.winner)
+    code = 0 if path else 1 if any(member.verdict for member in view.judged) else 2
     if as_json:
         echo(to_json(_plain(archive, ending, reason, path)))
-        return 0 if path else 1
+        return code
     console.print()
     console.print(f"ended: {escape(reason)}", highlight=False)
     for line in ending.refused:
@@ -96,13 +97,13 @@ def show_ending(
     console.print(
         f"search: {escape(str(archive.path))} (assay report {escape(str(archive.path))})", highlight=False
     )
-    return 0 if path else 1
+    return code
 
 
 def _show_nothing(console: Console, view: View) -> None:
     best = view.best
     if not view.judged:
-        console.print("[bold]Nothing was judged.[/] Give it more time, or look at the lines above.")
+        console.print("[bold]Nothing was judged.[/] The lines above say why.")
         return
     opponent = _opponent(best)
     console.print(f"[bold]Nothing beat {escape(opponent)}.[/] Use that.", highlight=False)

@@ -95,7 +95,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     requests, answers = (int(number) for number in sys.argv[1:3])
     with (
-        contextlib.suppress(KeyboardInterrupt),
+        contextlib.suppress(KeyboardInterrupt, BrokenPipeError),  # whoever asked is gone
         os.fdopen(requests, encoding="utf-8") as asked,
         os.fdopen(answers, "w", encoding="utf-8") as told,
     ):

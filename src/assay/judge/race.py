@@ -311,9 +311,9 @@ class Race:
             raise CandidateFailure("rejected", first.code, first.message)
 
     def _look(self, own: Answer, other: Answer, *, audit: bool) -> None:
-        """Every answer against the opponent's, the drawn ones and suspicious ones against the oracle."""
+        """Every answer against the opponent's; the first, drawn and suspicious ones against the oracle."""
         apart = distance(own.got, other.got)
-        if not audit and not self._known_apart:
+        if not audit and not self._known_apart and self._course.is_large:
             self._unknown_apart.append(apart)
             return
         doubtful = not self._known_apart or suspicious(apart, self._known_apart)

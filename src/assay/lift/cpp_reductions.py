@@ -42,9 +42,13 @@ def plain_reductions(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _in_double(text: str, summed: set[str]) -> str:
-    """The sum of many chunks: sums of a chunk are short and stay in single precision."""
+    """The sum of many chunks: sums of a chunk are short and stay in single precision.
+
+    Another reduction may have the same name elsewhere: a sum begins with 0.
+    """
     found = declaration(text)
-    return f"double {found.name} {found.rest}" if found and found.name in summed else text
+    is_sum = found is not None and found.name in summed and found.rest in ("= 0", "")
+    return f"double {found.name} {found.rest}" if found is not None and is_sum else text
 
 
 def _own_types(text: str) -> str:

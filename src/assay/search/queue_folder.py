@@ -123,7 +123,7 @@ def open_requests(folder: Path) -> list[int]:
     """Numbers of prompts without an answer, in order."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such queue: name the folder that the search was given")
-    found = (_PROMPT.fullmatch(path.name) for path in folder.iterdir())
+    found = (_PROMPT.fullmatch(path.name) for path in folder.iterdir() if path.is_file())
     return sorted(number for one in found if one and not has_end(folder, number := int(one[1])))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from assay.archive import UNREADABLE, SearchArchive
 from assay.evaluation import Done, Task
+from assay.problems import Problem
 from assay.records import UserError, digest
 from assay.search.protocol import Draft, NewIdea, Operator, Reply, Request, View
 
@@ -82,14 +83,16 @@ class Recording:
     """Where it was judged."""
 
 
-def read_recording(path: Path, problem: str) -> Recording:
-    """The part of a recorded search that is about one problem."""
+def read_recording(path: Path, problem: Problem) -> Recording:
+    """The part of a recorded search that is about one problem, which is still what it was."""
     if not path.is_file():
         raise UserError(f"{path}: no such recording: --replay takes the file of an earlier search")
     with SearchArchive(path) as archive:
-        replies = _replies(archive, problem)
+        replies = _replies(archive, problem.name)
         if not replies:
-            raise UserError(f"{path}: holds no search for {problem}")
+            raise UserError(f"{path}: holds no search for {problem.name}")
+        if problem.digest not in {one.digest for one in archive.problems() if one.name == problem.name}:
+            raise UserError(f"{path}: {problem.name} has changed since it was recorded: search anew")
         verdicts = _verdicts(archive)
         told = [
             reply["verdict"]["environment"]["device"] for reply in verdicts.values() if "verdict" in reply
