@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from compiling import compile_at_once
 
 from assay.archive import SearchArchive
 from assay.cli.crews import open_crew
@@ -52,6 +53,9 @@ class Bench:
 
     def run(self) -> None:
         self._out.mkdir(parents=True, exist_ok=True)
+        if self._options.ahead:
+            paths = [Path(problem.path) for problem in self._suite.problems.values()]
+            compile_at_once(paths, self._device, self._options.ahead)
         start = time.monotonic()
         with closing(self._crew()) as crew, ThreadPoolExecutor(1) as ahead:
             coming = iter(self._suite.problems.values())
@@ -180,6 +184,7 @@ def main() -> None:
     parser.add_argument("--each", type=float, default=600.0, help="seconds for one search")
     parser.add_argument("--time", type=float, default=86400.0, help="seconds after which no search begins")
     parser.add_argument("--device")
+    parser.add_argument("--ahead", type=int, default=0, help="compile aot-inductor first, so many at once")
     parser.add_argument("--rungs")
     parser.add_argument("--small", type=float)
     parser.add_argument("--polish", action=argparse.BooleanOptionalAction, default=True)
