@@ -206,10 +206,13 @@ def test_an_answer_slightly_off_is_noticed(race: Races) -> None:
     assert wrong_code(race(later)) == "wrong wrong_when_timed"
 
 
-def test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed(
-    race: Races, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_large", [False, True])
+def test_an_answer_that_was_slightly_off_before_any_was_drawn_is_noticed(
+    race: Races, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
-    """The check comes last in each process, and finds the truth; what came before must have been as near."""
+    """The drawn one comes last in each process, and finds the truth; what came before must have been as near.
+    Of large problems not even the first one is checked."""
+    monkeypatch.setattr(Course, "is_large", is_large)
     monkeypatch.setattr(Plan, "audited", lambda self, process: {2 * self.blocks - 1})
     monkeypatch.setattr(Plan, "decoy_blocks", lambda self, *, sure: [])
 

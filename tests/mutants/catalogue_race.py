@@ -41,8 +41,15 @@ _RACE = (
         RACE,
         "if any(suspicious(earlier, self._known_apart, floor) for earlier in self._unknown_apart):",
         "if not self._known_apart and self._unknown_apart:",
-        (f"{RACED}::test_an_answer_that_was_slightly_off_before_any_was_checked_is_noticed",),
+        (f"{RACED}::test_an_answer_that_was_slightly_off_before_any_was_drawn_is_noticed",),
         "E12",
+    ),
+    Mutant(
+        "first-answer-unchecked",
+        RACE,
+        "if not audit and not self._known_apart and self._course.is_large:",
+        "if not audit and not self._known_apart:",
+        (f"{RACED}::test_a_baseline_that_rounds_by_chance_makes_nobody_wrong",),
     ),
     Mutant(
         "oracle-never-asked",
