@@ -32,6 +32,9 @@ from assay.records import to_plain
 from assay.search import STRATEGIES, CompilerProposer, Ending, Finish, Limits, Pace, Search, Status
 from assay.search.finish import POLISHED
 
+SEARCHED = "searched"
+"""The fact of an archive that says what its search took: it has ended."""
+
 
 class Bench:
     """Searches of one folder, one after the other."""
@@ -45,7 +48,7 @@ class Bench:
         if options.small:
             self._policy["most_input_bytes"] = int(options.small * (1 << 20))
         suite = read_suite(Path(options.suite))
-        wanted = [name for name in suite.problems if any(fnmatch.fnmatch(name, g) for g in options.only)]
+        wanted = [name for glob in options.only for name in fnmatch.filter(suite.problems, glob)]
         self._suite = Suite({name: suite.problems[name] for name in wanted}, suite.listed)
         self._device = str(resolve_device(options.device))
         self._finishes: dict[str, tuple[Finish, tuple[str, ...], dict[str, Any]]] = {}
@@ -68,7 +71,7 @@ class Bench:
                         print("no time left for", problem.name)
                     else:
                         self._search(problem, compiler, crew)
-        rows = self._confirm_all()
+        rows = self._confirm_all() if self._options.confirm else []
         table = {
             "environment": to_plain(read_environment(torch.device(self._device))),
             "policy": self._policy,
@@ -88,14 +91,36 @@ class Bench:
             return None
         case = scored_case(problem, Policy(**self._policy), device_memory(self._device))
         compiler = CompilerProposer(problem, case, self._device, 0)
-        compiler.capture_ahead()
+        if not self._is_searched(problem):
+            compiler.capture_ahead()
         return problem, compiler
+
+    def _is_searched(self, problem: Problem) -> bool:
+        path = self._out / f"{problem.name}.sqlite"
+        if not path.exists():
+            return False
+        with SearchArchive(path) as archive:
+            return SEARCHED in archive.facts()
 
     def _search(self, problem: Problem, compiler: CompilerProposer, crew: Any) -> None:
         archive = SearchArchive(self._out / f"{problem.name}.sqlite", create=True)
         self._archives.append(archive)
         archive.set_fact("label", f"search of {problem.name}")
         archive.add_problem(next(one for one in self._suite.listed if one.name == problem.name))
+        finish = Finish(archive, problem, self._device, compiler.rebuild, print)
+        known = archive.facts().get(SEARCHED)
+        if known is None:
+            known = self._searched(archive, problem, compiler, crew)
+            if self._options.polish:
+                finish.polish(crew, compiler.propose)
+            known["left_out"] = finish.shorten(crew) if self._options.shorten else ()
+            archive.set_fact(SEARCHED, known)
+        self._finishes[problem.name] = (finish, tuple(known["left_out"]), known)
+
+    def _searched(
+        self, archive: SearchArchive, problem: Problem, compiler: CompilerProposer, crew: Any
+    ) -> dict[str, Any]:
+        """The search itself: what it took."""
         began = time.monotonic()
 
         def watch(status: Status) -> None:
@@ -125,7 +150,7 @@ class Bench:
         wall = time.monotonic() - began
         view = search.view()
         busy = sum(member.seconds for member in view.judged)
-        facts = {
+        return {
             "reason": reason,
             "wall_s": wall,
             "judging_s": busy,
@@ -134,11 +159,6 @@ class Bench:
             "right": sum(m.is_right for m in view.judged),
             "duplicates": sum(m.duplicate_of is not None for m in view.members),
         }
-        finish = Finish(archive, problem, self._device, compiler.rebuild, print)
-        if self._options.polish:
-            finish.polish(crew, compiler.propose)
-        left_out = finish.shorten(crew) if self._options.shorten else ()
-        self._finishes[problem.name] = (finish, left_out, facts)
 
     def _confirm_all(self) -> list[dict[str, Any]]:
         rows = []
@@ -189,6 +209,7 @@ def main() -> None:
     parser.add_argument("--small", type=float)
     parser.add_argument("--polish", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--shorten", action="store_true")
+    parser.add_argument("--confirm", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     options.only = options.only or ["*"]
