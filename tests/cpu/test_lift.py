@@ -174,6 +174,19 @@ def test_what_cannot_stand_alone_is_refused_with_a_reason(folder: Path, text: st
         captured_of(problem)
 
 
+def test_one_process_serves_every_variant_and_is_replaced_where_it_failed(folder: Path) -> None:
+    problem = problem_at(folder, PROBLEM, "served")
+    with closing(lift.Capturer(problem, Case("nominal"), "cpu")) as capturer:
+        with pytest.raises(lift.CannotLift, match="longer than"):
+            capturer.capture("base", 0.05)
+        kept = [capturer.capture(name, 300.0) for name in ("static", "base")]
+    assert [one.variant for one in kept] == ["static", "base"]
+    alone = captured_of(problem)
+    actions = ("variant:base",)
+    assert lift.write(lift.read(kept[1]), problem, actions) == lift.write(lift.read(alone), problem, actions)
+    assert kept[0].ranges == {} and kept[1].ranges, "sizes are fixed in one and free in the other"
+
+
 def test_a_capture_that_takes_too_long_is_ended(folder: Path) -> None:
     problem = problem_at(folder, PROBLEM, "slow")
     with pytest.raises(lift.CannotLift, match="longer than"):

@@ -270,6 +270,11 @@ def test_a_prompt_is_shown_to_one_agent_until_its_time_is_up(queue: Path) -> Non
     assert claim(queue) is not None, "a claim on another prompt is none on this one"
 
 
+def test_a_folder_called_like_a_prompt_is_none(queue: Path) -> None:
+    (queue / "0001-prompt.md").mkdir()
+    assert open_requests(queue) == [] and claim(queue) is None
+
+
 def test_tools_answer_open_prompts_alone(queue: Path) -> None:
     queue_folder.ask(queue, 1, "page")
     path = queue_folder.answer(queue, 1, KERNEL, ".py", "split\nrows")

@@ -156,6 +156,13 @@ def test_whichever_budget_is_spent_first_ends_it(limits: Limits, reason: str, tm
         assert since_progress(view) == 6
 
 
+def test_a_limit_that_is_left_behind_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where caches hold everything, kernels are faster than memory: that limit is none."""
+    monkeypatch.setattr("assay.search.budget.percent_reached", lambda view: 700.0)
+    reason, view = drive(tmp_path / "s", limits=Limits(percent_of_limit=50, evaluations=4))
+    assert reason == "the evaluations are spent" and len(view.judged) == 4
+
+
 def test_an_unknown_price_cannot_be_held_to_a_limit(tmp_path: Path) -> None:
     class Unknown(Scripted):
         def propose(self, request, view):
