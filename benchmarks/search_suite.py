@@ -63,6 +63,7 @@ class Bench:
         with closing(self._crew()) as crew, ThreadPoolExecutor(1) as ahead:
             coming = iter(self._suite.problems.values())
             following = ahead.submit(self._proposer, next(coming, None))
+            idle = time.monotonic()
             while (ready := following.result()) is not None:
                 following = ahead.submit(self._proposer, next(coming, None))
                 problem, compiler = ready
@@ -70,15 +71,10 @@ class Bench:
                     if time.monotonic() - start > self._options.time:
                         print("no time left for", problem.name)
                     else:
-                        self._search(problem, compiler, crew)
-        rows = self._confirm_all() if self._options.confirm else []
-        table = {
-            "environment": to_plain(read_environment(torch.device(self._device))),
-            "policy": self._policy,
-            "evaluations": self._options.evaluations,
-            "rows": rows,
-        }
-        (self._out / "table.json").write_text(json.dumps(table, indent=1, default=str))
+                        self._search(problem, compiler, crew, time.monotonic() - idle)
+                idle = time.monotonic()
+        if self._options.confirm:
+            self._confirm_all()
         for archive in self._archives:
             archive.close()
 
@@ -102,7 +98,7 @@ class Bench:
         with SearchArchive(path) as archive:
             return SEARCHED in archive.facts()
 
-    def _search(self, problem: Problem, compiler: CompilerProposer, crew: Any) -> None:
+    def _search(self, problem: Problem, compiler: CompilerProposer, crew: Any, waited_s: float) -> None:
         archive = SearchArchive(self._out / f"{problem.name}.sqlite", create=True)
         self._archives.append(archive)
         archive.set_fact("label", f"search of {problem.name}")
@@ -110,7 +106,7 @@ class Bench:
         finish = Finish(archive, problem, self._device, compiler.rebuild, print)
         known = archive.facts().get(SEARCHED)
         if known is None:
-            known = self._searched(archive, problem, compiler, crew)
+            known = {"waited_s": waited_s, **self._searched(archive, problem, compiler, crew)}
             if self._options.polish:
                 finish.polish(crew, compiler.propose)
             known["left_out"] = finish.shorten(crew) if self._options.shorten else ()
@@ -145,29 +141,37 @@ class Bench:
             commands=queue.Queue(),
             ended=threading.Event(),
         )
+        before = {member.id for member in search.view().judged}
         reason = search.drive(lambda count: None)
         search.settle()
         wall = time.monotonic() - began
         view = search.view()
-        busy = sum(member.seconds for member in view.judged)
+        busy = sum(member.seconds for member in view.judged if member.id not in before)
         return {
             "reason": reason,
             "wall_s": wall,
             "judging_s": busy,
             "overhead": 1 - busy / wall,
             "judged": len(view.judged),
+            "judged_before": len(before),
             "right": sum(m.is_right for m in view.judged),
             "duplicates": sum(m.duplicate_of is not None for m in view.members),
         }
 
-    def _confirm_all(self) -> list[dict[str, Any]]:
-        rows = []
+    def _confirm_all(self) -> None:
+        rows: list[dict[str, Any]] = []
+        table = {
+            "environment": to_plain(read_environment(torch.device(self._device))),
+            "policy": self._policy,
+            "evaluations": self._options.evaluations,
+            "rows": rows,
+        }
         with closing(self._crew()) as crew:
             for name, (finish, left_out, facts) in self._finishes.items():
                 ending = finish.confirm(lambda: nullcontext(crew), left_out)
                 rows.append({"problem": name, **facts, **self._row(name, finish, ending)})
                 print(json.dumps(rows[-1], default=str), flush=True)
-        return rows
+                (self._out / "table.json").write_text(json.dumps(table, indent=1, default=str))
 
     def _row(self, name: str, finish: Finish, ending: Ending) -> dict[str, Any]:
         best = finish.view().best

@@ -92,6 +92,26 @@ def test_a_fresh_judge_has_the_last_word(tmp_path: Path) -> None:
     assert ending.refused and all("wrong before a fresh judge" in line for line in ending.refused)
 
 
+def test_a_simpler_one_that_was_only_measured_badly_is_not_as_fast(tmp_path: Path) -> None:
+    class Unsure(Believing):
+        """Cannot say how fast the slower one is at best."""
+
+        def next_done(self):
+            done = super().next_done()
+            ratio = done.reply["verdict"]["speed"]["ratio"]
+            if ratio["middle"] < 1.2:
+                ratio["high"] = 2.5
+            return done
+
+    with open_archive(tmp_path / "s", load_problem(PROBLEM)) as archive:
+        keep(archive, Request(1, BEGIN), rebuild(("variant:default", "wide"), None))
+        keep(archive, Request(2, STEP, (1,)), rebuild(("variant:default", "wide", "k0:XBLOCK=4"), None))
+        judge_all(archive, Unsure())
+        finish = Finish(archive, load_problem(PROBLEM), "cpu", rebuild, lambda text: None)
+        ending = finish.confirm(lambda: nullcontext(Believing()), ())
+    assert ending.winner is not None and "k0:XBLOCK=4" in ending.winner.draft.actions
+
+
 def test_knobs_are_polished_only_beyond_noise(tmp_path: Path) -> None:
     speeds = iter((1.141, 1.3, 1.301, 1.2))
 

@@ -145,7 +145,7 @@ class Finish:
             return []
         # Equally fast is equally good, and then the simpler one is better.
         first = faster[0].ratio
-        near = [m for m in faster if first and m.ratio and m.ratio.high >= first.low]
+        near = [m for m in faster if first and m.ratio and m.ratio.middle >= first.low]
         near.sort(key=lambda m: (len(m.draft.actions), len(m.draft.source), m.id))
         rest = [m for m in faster if m not in near]
         return [*near, *rest][:FINALISTS]
