@@ -137,6 +137,42 @@ def test_memory_is_poisoned_differently_for_every_call(judged: Judge) -> None:
     assert all(size > 0 for head in child.heads("call") for size in head["poison_bytes"])
 
 
+# ---- how answers lie in memory
+
+
+class Across(Model):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y, total = super().forward(x)
+        return y.T, total
+
+
+@pytest.mark.parametrize("lie", [torch.Tensor.contiguous, lambda t: t, lambda t: t.T.contiguous().T])
+def test_an_answer_may_lie_as_specified_or_in_row_major_order(
+    judged: Judge, lie: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    def answering(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        first, second = module(*inputs)
+        return lie(first), second
+
+    evidence, _ = judged(answering, module=Across)
+    assert (evidence.result.outcome, evidence.findings) == ("passed", [])
+
+
+@pytest.mark.parametrize("specification", [Model, Across])
+def test_nobody_gains_by_lying_about_how_its_answer_lies(
+    judged: Judge, specification: type[torch.nn.Module]
+) -> None:
+    """Only the specification's own order is another way to read the answer."""
+
+    def forging(op: str, reply: dict[str, Any]) -> dict[str, Any]:
+        for fact in reply.get("tensors", []):
+            fact["as_specified"] = not fact["as_specified"]
+        return reply
+
+    evidence, _ = judged(honest, module=specification, forging=forging)
+    assert evidence.result.outcome == ("passed" if specification is Model else "wrong")
+
+
 # ---- what is done to inputs and outputs
 
 

@@ -174,6 +174,23 @@ def test_only_plain_tensors_are_copied_out() -> None:
     assert torch.equal(mailbox[:24].view(torch.float32), plain)
 
 
+def test_an_answer_that_lies_as_specified_is_copied_as_it_lies() -> None:
+    across = torch.arange(12.0).view(3, 4).T
+    mailbox = torch.zeros(4096, dtype=torch.uint8)
+    facts = copy_out([across], mailbox, [[1, 4]])
+    assert facts[0]["as_specified"] and torch.equal(mailbox[:48].view(torch.float32), torch.arange(12.0))
+
+
+@pytest.mark.parametrize("specified", [[], [[3, 1]], [[1]], [[1, 4], [1, 4]]])
+def test_any_other_answer_is_copied_in_row_major_order(specified: list[list[int]]) -> None:
+    """As is one that leaves gaps, or lies as specified where something else is."""
+    across = torch.zeros(3, 8)[:, ::2].copy_(torch.arange(12.0).view(3, 4)).T
+    mailbox = torch.zeros(4096, dtype=torch.uint8)
+    facts = copy_out([across], mailbox, specified)
+    assert not facts[0]["as_specified"]
+    assert torch.equal(mailbox[:48].view(torch.float32), across.reshape(-1))
+
+
 def test_what_does_not_fit_is_not_delivered() -> None:
     mailbox = torch.full((4096,), 7, dtype=torch.uint8)
     facts = copy_out([torch.zeros(2), torch.zeros(5000)], mailbox)

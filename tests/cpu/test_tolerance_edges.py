@@ -110,6 +110,23 @@ def test_overflow_of_the_native_run_excuses_overflow_only_there() -> None:
     assert not judged(spec, [x], first(native, lambda v: torch.full_like(v, math.inf), (1, 8))).ok
 
 
+def test_nan_of_the_native_run_excuses_nan_where_the_exact_answer_is_infinite() -> None:
+    """float32 has infinities of both signs on the way, float64 only one: every order of adding gives NaN."""
+
+    def spec(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.exp() * (x - y)).sum(-1)
+
+    x, y = normal(40, 100, seed=4), normal(40, 100, seed=5)
+    x[7, :2], y[7, :2] = torch.tensor([800.0, 100.0]), torch.tensor([1.0, 200.0])
+    x[9, 0] = 800.0
+    native = spec(x, y)
+    assert native[7].isnan() and native[9] == math.inf and spec(x.double(), y.double())[7] == math.inf
+    assert judged(spec, [x, y], native).ok
+    assert not judged(spec, [x, y], first(native, lambda v: torch.full_like(v, 1.0), (7,))).ok
+    for at in (8, 9):
+        assert not judged(spec, [x, y], first(native, lambda v: torch.full_like(v, math.nan), (at,))).ok
+
+
 # ---- scale, slack, blocks, reports
 
 

@@ -13,12 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.problems.layouts import arrange, dense_strides, lay_out, nth_layout, span
+from assay.problems.layouts import arrange, dense_strides, lay_out, nth_layout, own_strides, same_order, span
 from assay.problems.problem import LAYOUTS
 from assay.problems.values import MAX_DEPTH, NotCarried, dtype_name, dtype_named, flatten, unflatten
 from assay.records.errors import UserError
 from assay.worker.arena import HostArena, attach_arena
-from assay.worker.placement import ALIGNMENT_BYTES, Placement, place, place_densely
+from assay.worker.placement import ALIGNMENT_BYTES, Form, Placement, place, place_densely
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool)
@@ -256,8 +256,33 @@ def test_consecutive_places_leave_a_byte_between_them() -> None:
 
 
 def test_answers_lie_densely() -> None:
-    places, _ = place_densely([((3, 4), torch.float32), ((), torch.int64), ((0, 2), torch.float16)])
-    assert [p.strides for p in places] == [(4, 1), (), (2, 1)] and places[1].dtype == "int64"
+    forms = [
+        Form((3, 4), torch.float32, (1, 3)),
+        Form((), torch.int64, ()),
+        Form((0, 2), torch.float16, (2, 1)),
+    ]
+    places, _ = place_densely(forms)
+    assert [p.strides for p in places] == [(1, 3), (), (2, 1)] and places[1].dtype == "int64"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "strides"),
+    [
+        (torch.empty(3, 4), (4, 1)),
+        (torch.empty(3, 4).T, (1, 4)),
+        (torch.empty(2, 3, 4, 5).permute(2, 0, 3, 1), (5, 60, 1, 20)),
+        (torch.empty(3, 8)[:, :4], (4, 1)),
+        (torch.empty(3, 8)[:, ::2], (4, 1)),
+        (torch.empty(4).expand(3, 4), (4, 1)),
+        (torch.empty(()), ()),
+        (torch.empty(4, 1, 5).transpose(0, 2), (1, 5, 5)),
+        (torch.empty(0, 3).T, (1, 3)),
+    ],
+)
+def test_strides_are_a_tensors_own_where_it_fills_its_memory(
+    tensor: torch.Tensor, strides: tuple[int, ...]
+) -> None:
+    assert same_order(tensor.shape, own_strides(tensor), strides)
 
 
 @pytest.mark.parametrize(

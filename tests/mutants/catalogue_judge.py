@@ -164,6 +164,22 @@ _FORM = (
 
 _DESK = (
     Mutant(
+        "specified-order-not-read",
+        DESK,
+        "strides if fact.as_specified else None)",
+        "None if fact.as_specified else strides)",
+        (f"{JUDGED}::test_an_answer_may_lie_as_specified_or_in_row_major_order",),
+        "D9",
+    ),
+    Mutant(
+        "kept-answers-read-in-another-order",
+        CASES,
+        "unpacked(taken, before.facts, strides)",
+        "unpacked(taken, before.facts)",
+        (f"{JUDGED}::test_an_answer_may_lie_as_specified_or_in_row_major_order",),
+        "D9",
+    ),
+    Mutant(
         "input-modified-check-removed",
         DESK,
         "return self._fingerprinter.of(self._on_device(laid)) == self._fingerprint",
@@ -408,7 +424,7 @@ _CASES = (
     Mutant(
         "kept-answers-not-read-again",
         CASES,
-        "return burst.answers[0].findings[:1] + self._read_again(kept, spec.case.name, room)",
+        "return burst.answers[0].findings[:1] + self._read_again(run, kept)",
         "return burst.answers[0].findings[:1]",
         (f"{KEPT}::test_a_late_write_into_any_of_many_is_noticed",),
         "D21",

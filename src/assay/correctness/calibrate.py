@@ -22,6 +22,7 @@ from assay.correctness.reference import UNSUPPORTED, Reference, tensors_of
 from assay.correctness.tolerance import FloatTolerance
 from assay.correctness.yardstick import TaskYardstick, Yardstick, as_real, make_yardstick
 from assay.problems import Instance, Precision
+from assay.problems.layouts import own_strides
 from assay.problems.nests import map_tensors
 from assay.problems.values import canonical, dtype_name, flatten, skeleton, unflatten
 from assay.records.errors import UserError
@@ -49,6 +50,8 @@ class Calibration:
     shares_inputs: bool
     """The specification itself returns memory of its inputs (a view, say), so a candidate may."""
     input_bytes: int = 0
+    strides: tuple[tuple[int, ...], ...] = ()
+    """How the specification's outputs lie in memory; row-major where they leave gaps."""
     lazy: tuple[bool, ...] = ()
     """Outputs that the specification itself returns as expanded views."""
     gradients: bool = True
@@ -95,6 +98,7 @@ def calibrate(
         writes_inputs=writes,
         shares_inputs=shares,
         input_bytes=sum(t.numel() * t.element_size() for t in _tensors(inputs)),
+        strides=tuple(own_strides(t) for t in outputs),
         lazy=tuple(any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True)) for t in outputs),
         gradients=_bytes(inputs) > GRADIENTS_BYTES or reference.takes_gradients(inputs),
         split=None if instance.task_check() else find_split(reference, inputs, outputs),

@@ -99,14 +99,14 @@ class FloatTolerance:
                 self._classify(span, size)
 
     def learn(self, variant: torch.Tensor) -> None:
-        """Take in an honest result: its errors per tile, and where it is not finite but the oracle is."""
+        """Take in an honest result: its errors per tile, and where it is not finite, unlike the oracle."""
         flat = variant.flatten()
         for span in self._spans():
-            o = self._oracle[span.elements]
-            error = flat[span.elements].double() - o
+            o, v = self._oracle[span.elements], flat[span.elements].double()
+            error = v - o
             rms = _tile_rms(error, self._tile)
             if not torch.isfinite(rms).all():
-                strange = ~torch.isfinite(error) & torch.isfinite(o)
+                strange = ~torch.isfinite(v) & (v != o) & ~(torch.isnan(v) & torch.isnan(o))
                 if self._loose is None:
                     self._loose = torch.zeros_like(self._oracle, dtype=torch.bool)
                 self._loose[span.elements] |= strange

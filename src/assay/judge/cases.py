@@ -106,8 +106,7 @@ class CaseRunner:
             kept += hold
             if not report.ok:
                 break
-        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
-        findings += self._read_again(kept, case.instance.case.name, room)
+        findings += self._read_again(run, kept)
         if run.unmatched and not case.instance.case.derived:  # odd sizes may make constants of anything
             text = f"has no parameters called {', '.join(sorted(run.unmatched))}, which start as constants"
             hint = "Name parameters as the specification does, so that they can be given other values."
@@ -127,8 +126,7 @@ class CaseRunner:
         burst = self._seat.burst(run, calls, hold=True)
         self._look_at_one(run, drawn, burst.answers)
         kept = [_Kept(self._desk.fingerprints(answer.got), answer.facts) for answer in burst.answers]
-        room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
-        return burst.answers[0].findings[:1] + self._read_again(kept, spec.case.name, room)
+        return burst.answers[0].findings[:1] + self._read_again(run, kept)
 
     def _look_at_one(self, run: Run, drawn: list[list[Any]], answers: list[Answer]) -> None:
         """Any of them may be the one that is compared."""
@@ -205,7 +203,9 @@ class CaseRunner:
         forms = [(tuple(wanted[name].shape), dtype_name(wanted[name].dtype)) for name in names]
         room = capacity_bytes(*zip(*forms, strict=True))
         self._desk.clear_mailbox(room)
-        reply = self._child.ask("held", {"names": names}, timeout_s=self._policy.call_timeout_s)
+        reply = self._child.ask(
+            "held", {"names": names, "strides": []}, timeout_s=self._policy.call_timeout_s
+        )
         facts = decode_list(OutputFact, reply.head.get("tensors"))
         if [(fact.shape, fact.dtype) for fact in facts] != forms:
             return replace(outputs, ok=False, message=f"{', '.join(names)} have another form after a call")
@@ -240,16 +240,19 @@ class CaseRunner:
             findings.append(Finding("nondeterministic", text, fatal, run.instance.case.name))
         return findings
 
-    def _read_again(self, kept: list[_Kept], case: str, room_bytes: int) -> list[Finding]:
+    def _read_again(self, run: Run, kept: list[_Kept]) -> list[Finding]:
         """Everything has ended by now: kept outputs must still be what they were."""
+        room_bytes = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
+        strides = run.calibration.strides
         for index, before in enumerate(kept):
             self._desk.clear_mailbox(0)
-            self._child.ask("held", {"index": index}, timeout_s=self._policy.call_timeout_s)
+            request = {"index": index, "strides": strides}
+            self._child.ask("held", request, timeout_s=self._policy.call_timeout_s)
             taken = self._desk.take(room_bytes)
-            now = self._desk.fingerprints(unpacked(taken, before.facts))
+            now = self._desk.fingerprints(unpacked(taken, before.facts, strides))
             if now != before.fingerprints:
                 text = "an output changed after it was returned: a late write or a shared buffer"
-                return [Finding("late_write", text, True, case)]
+                return [Finding("late_write", text, True, run.instance.case.name)]
         return []
 
 

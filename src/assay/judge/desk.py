@@ -8,7 +8,8 @@ Answers are copied off the moment the child says it is done.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -16,13 +17,14 @@ import torch
 from assay.correctness import Fingerprinter
 from assay.judge.devices import leave_room
 from assay.judge.gate import Gate
+from assay.problems.layouts import dense_strides
 from assay.problems.values import NotCarried, dtype_named
 from assay.records import CandidateFailure
 from assay.worker import Child
 from assay.worker.arena import Arena, make_arena
 from assay.worker.gate import GATE_BYTES
 from assay.worker.messages import OutputFact
-from assay.worker.placement import ALIGNMENT_BYTES, Placement, place, place_densely
+from assay.worker.placement import ALIGNMENT_BYTES, Form, Placement, place, place_densely
 
 SETUP_TIMEOUT_S = 60.0
 NEARBY_BYTES = 32 * ALIGNMENT_BYTES
@@ -199,22 +201,36 @@ def _stored_shape(placement: Placement) -> tuple[int, ...]:
     return tuple(1 if s == 0 else n for n, s in zip(placement.shape, placement.strides, strict=True))
 
 
-def unpacked(taken: torch.Tensor, facts: list[OutputFact]) -> list[torch.Tensor]:
-    """Views over what was taken from the mailbox, shaped as the child says."""
-    placements, end = _mailbox([(fact.shape, fact.dtype) for fact in facts])
+def unpacked(
+    taken: torch.Tensor, facts: list[OutputFact], specified: Sequence[tuple[int, ...]] = ()
+) -> list[torch.Tensor]:
+    """What was taken from the mailbox, in row-major order and shaped as the child says; a specification's
+    own strides are used where the child says so, and no others."""
+    forms = [
+        (fact.shape, fact.dtype, strides if fact.as_specified else None)
+        for fact, strides in zip_longest(facts, specified[: len(facts)])
+    ]
+    placements, end = _mailbox(forms)
     if end > taken.numel():
         raise CandidateFailure("rejected", "forged_message", "claims to have delivered more than fits")
-    return [placement.view(taken) for placement in placements]
+    return [placement.view(taken).contiguous() for placement in placements]
 
 
 def capacity_bytes(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> int:
     """Room for outputs of these forms."""
-    return _mailbox(list(zip(shapes, dtypes, strict=True)))[1]
+    return _mailbox([(shape, dtype, None) for shape, dtype in zip(shapes, dtypes, strict=True)])[1]
 
 
-def _mailbox(forms: list[tuple[tuple[int, ...], str]]) -> tuple[list[Placement], int]:
+def _mailbox(
+    forms: Sequence[tuple[tuple[int, ...], str, tuple[int, ...] | None]],
+) -> tuple[list[Placement], int]:
     """Places in the mailbox; a form that cannot exist was made up by the child."""
     try:
-        return place_densely([(shape, dtype_named(dtype)) for shape, dtype in forms])
+        return place_densely(
+            [
+                Form(shape, dtype_named(dtype), dense_strides(shape) if strides is None else strides)
+                for shape, dtype, strides in forms
+            ]
+        )
     except (NotCarried, RuntimeError, OverflowError, TypeError) as error:
         raise CandidateFailure("rejected", "forged_message", f"claims outputs {forms[:3]}") from error

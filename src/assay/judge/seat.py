@@ -113,7 +113,7 @@ class Seat:
 
     def first_call(self, run: Run, head: dict[str, Any], timeout_s: float) -> Sample:
         """A call for the sake of what it compiles; its answer is not looked at."""
-        self.child.ask("call", {**head, **self._poison(run)}, timeout_s=timeout_s)
+        self.child.ask("call", {**head, **self._surroundings(run)}, timeout_s=timeout_s)
         sample = self._sample()
         if sample is None:
             raise JudgeFault("a call without a time")
@@ -122,7 +122,7 @@ class Seat:
     def answer(self, run: Run, head: dict[str, Any]) -> Answer:
         """Release the input, take the answer off the desk, look at what was done to the input."""
         room = self._clear(run, 1)
-        request = {**head, **self._poison(run)}
+        request = {**head, **self._surroundings(run)}
         self.child.thaw()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s, watch=False)
@@ -141,7 +141,7 @@ class Seat:
     def burst(self, run: Run, calls: list[dict[str, Any]], *, hold: bool = False) -> Burst:
         """Many calls in one exchange, by the judge's clock alone; with `hold` the child keeps the answers."""
         room = self._clear(run, len(calls))
-        request = {"calls": calls, "room_bytes": room // len(calls), "hold": hold, "gate": 0}
+        request = {**self._calls(run, calls, room), "hold": hold, "gate": 0}
         self.child.thaw()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("burst", request, timeout_s=self._policy.call_timeout_s, watch=False)
@@ -154,7 +154,7 @@ class Seat:
         room = self._clear(run, len(calls))
         lay_again = self._desk.withhold(inputs)
         gate = self._desk.gate()
-        request = {"calls": calls, "room_bytes": room // len(calls), "hold": False, "gate": gate.close()}
+        request = {**self._calls(run, calls, room), "hold": False, "gate": gate.close()}
         opened: list[bool] = []
 
         def open_gate() -> None:
@@ -185,6 +185,9 @@ class Seat:
         answers[0].findings = self._findings(run, [fact for answer in answers for fact in answer.facts])
         return Burst(answers, None if spent_us is None else spent_us / calls)
 
+    def _calls(self, run: Run, calls: list[dict[str, Any]], room: int) -> dict[str, Any]:
+        return {"calls": calls, "room_bytes": room // len(calls), "strides": run.calibration.strides}
+
     def _clear(self, run: Run, calls: int) -> int:
         """Room for the answers of so many calls, with nothing in it that could be taken for one."""
         room = calls * capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
@@ -198,17 +201,19 @@ class Seat:
         facts = decode_list(OutputFact, told.get("tensors"))
         tree = checked_tree(told.get("outputs"), len(facts))
         complaint = form_complaint(run.calibration, facts, tree, self._device)
-        return Answer([] if complaint else unpacked(taken, facts), facts, tree, complaint)
+        got = [] if complaint else unpacked(taken, facts, run.calibration.strides)
+        return Answer(got, facts, tree, complaint)
 
     def _sample(self) -> Sample | None:
         reply = self.child.ask("sample", timeout_s=self._policy.call_timeout_s, watch=False)
         return decode_sample(reply.head.get("sample"))
 
-    def _poison(self, run: Run) -> dict[str, Any]:
-        """Noise for the memory that the next allocations get."""
+    def _surroundings(self, run: Run) -> dict[str, Any]:
+        """Noise for the memory that the next allocations get; how the answer is to lie in the mailbox."""
         room = capacity_bytes(run.calibration.shapes, run.calibration.dtypes)
         sizes = [room // max(len(run.calibration.shapes), 1)] * 2
-        return {"poison_bytes": sizes, "pattern": secrets.randbits(32)}
+        poison = {"poison_bytes": sizes, "pattern": secrets.randbits(32)}
+        return {**poison, "strides": run.calibration.strides}
 
     def _findings(self, run: Run, facts: list[OutputFact]) -> list[Finding]:
         findings = []

@@ -71,6 +71,22 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
+def own_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """A tensor's strides where its elements fill their memory in some order of the axes; else row-major."""
+    step = 1
+    for stride, n in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if n != 1:
+            if stride != step:
+                return dense_strides(tensor.shape)
+            step *= n
+    return tuple(tensor.stride())
+
+
+def same_order(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two sets of strides mean the same places."""
+    return all(n == 1 or a == b for n, a, b in zip(shape, one, other, strict=True))
+
+
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for n in reversed(shape):

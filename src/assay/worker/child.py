@@ -217,7 +217,7 @@ class Session:
             tree = _carried(result, leaves)
             # No synchronisation before this: the copy queues right behind the call on the same stream, so
             # work left on another stream has not happened yet.
-            facts = self._deliver(leaves, self._arenas["out"].bytes)
+            facts = self._deliver(leaves, self._arenas["out"].bytes, head["strides"])
             self._settle()
         if head["hold"]:
             self._held.append(leaves)
@@ -244,7 +244,7 @@ class Session:
                 leaves: list[torch.Tensor] = []
                 tree = _carried(entry(inputs), leaves)
                 part = mailbox[k * head["room_bytes"] : (k + 1) * head["room_bytes"]]
-                answers.append({"outputs": tree, "tensors": self._deliver(leaves, part)})
+                answers.append({"outputs": tree, "tensors": self._deliver(leaves, part, head["strides"])})
                 if head["hold"]:
                     self._held.append(leaves)
             if head["gate"]:
@@ -304,7 +304,7 @@ class Session:
             torch.cuda.synchronize()
         head = message.head
         leaves = self._need_entry().kept(head["names"]) if "names" in head else self._held[head["index"]]
-        facts = copy_out(leaves, self._arenas["out"].bytes)
+        facts = copy_out(leaves, self._arenas["out"].bytes, head["strides"])
         self._settle()
         return {"ok": True, "tensors": facts}
 
@@ -373,8 +373,10 @@ class Session:
         else:
             ctypes.CDLL(None).mallopt(_M_PERTURB, pattern & 0xFF)
 
-    def _deliver(self, leaves: list[torch.Tensor], mailbox: torch.Tensor) -> list[dict[str, Any]]:
-        facts = copy_out(leaves, mailbox)
+    def _deliver(
+        self, leaves: list[torch.Tensor], mailbox: torch.Tensor, specified: list[list[int]]
+    ) -> list[dict[str, Any]]:
+        facts = copy_out(leaves, mailbox, specified)
         for leaf, fact in zip(leaves, facts, strict=True):
             fact["aliases"] = shared_with(leaf, self._input_bytes(), self._held)
         return facts

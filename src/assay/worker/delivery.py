@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
+from assay.problems.layouts import dense_strides, same_order
 from assay.problems.values import dtype_name
-from assay.worker.placement import is_lazy, place_densely
+from assay.worker.placement import Form, is_lazy, place_densely
 
 
-def copy_out(leaves: list[torch.Tensor], mailbox: torch.Tensor) -> list[dict[str, Any]]:
-    """Queue copies of an answer's tensors into flat bytes, right behind whatever made them."""
-    forms = [(tuple(t.shape) if is_plain(t) else (0,), t.dtype) for t in leaves]
-    placements, end = place_densely(forms)
+def copy_out(
+    leaves: list[torch.Tensor], mailbox: torch.Tensor, specified: Sequence[Sequence[int]] = ()
+) -> list[dict[str, Any]]:
+    """Queue copies of an answer's tensors into flat bytes, right behind whatever made them.
+
+    Args:
+        specified: the specification's own strides of each. Who lays its answer out in the same way is copied
+            as it lies, everybody else in row-major order.
+    """
+    forms = [_form(t, strides) for t, strides in zip_longest(leaves, specified[: len(leaves)])]
+    placements, end = place_densely([form for form, _ in forms])
     facts = []
-    for leaf, placement in zip(leaves, placements, strict=True):
+    for leaf, placement, (_, as_specified) in zip(leaves, placements, forms, strict=True):
         plain = is_plain(leaf)
         if plain and end <= mailbox.numel():
             with torch.no_grad():
@@ -29,9 +39,22 @@ def copy_out(leaves: list[torch.Tensor], mailbox: torch.Tensor) -> list[dict[str
                 "dtype": dtype_name(leaf.dtype),
                 "delivered": plain and end <= mailbox.numel(),
                 "lazy": plain and is_lazy(leaf),
+                "as_specified": as_specified,
             }
         )
     return facts
+
+
+def _form(leaf: torch.Tensor, specified: Sequence[int] | None) -> tuple[Form, bool]:
+    """How a tensor is to lie in the mailbox, and whether that is as specified."""
+    if not is_plain(leaf):
+        return Form((0,), leaf.dtype, (1,)), False
+    shape = tuple(leaf.shape)
+    # Unbound: an instance may carry methods of its own under these names.
+    strides = torch.Tensor.stride(leaf)
+    if specified is not None and len(specified) == len(shape) and same_order(shape, strides, specified):
+        return Form(shape, leaf.dtype, tuple(specified)), True
+    return Form(shape, leaf.dtype, dense_strides(shape)), False
 
 
 def shared_with(leaf: torch.Tensor, inputs: torch.Tensor, held: list[list[torch.Tensor]]) -> str | None:

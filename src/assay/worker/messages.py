@@ -29,6 +29,8 @@ class OutputFact:
     lazy: bool = False
     """Elements share memory (an expanded view) or are yet to be conjugated: copying it out does the work."""
     aliases: str | None = None
+    as_specified: bool = False
+    """It lies in the mailbox with the specification's strides, not in row-major order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -77,9 +77,18 @@ def place(
     return placements, cursor
 
 
-def place_densely(forms: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[list[Placement], int]:
-    """Places for tensors of these forms in row-major order, as answers lie in the mailbox."""
-    return place([torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in forms], "given")
+class Form(NamedTuple):
+    """A tensor without its values."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    strides: tuple[int, ...]
+
+
+def place_densely(forms: Sequence[Form]) -> tuple[list[Placement], int]:
+    """Places for tensors of these forms, as answers lie in the mailbox."""
+    tensors = [torch.empty_strided(f.shape, f.strides, dtype=f.dtype, device="meta") for f in forms]
+    return place(tensors, "given")
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
