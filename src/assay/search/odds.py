@@ -25,7 +25,7 @@ MEASURED: Mapping[str, tuple[int, int]] = {
     "store_cache[]": (0, 4), "store_cache[*]": (0, 1),
 }  # fmt: skip
 """How often an action on Triton's source helped, and was tried, in the first searches on a GPU: twelve
-problems of the suite on an H200 (results/h200-search/first.json)."""
+problems of the suite on an H200 (`tuned_on` in results/h200-search/table.json)."""
 _PLACE = re.compile(r"^[\w.]+:")
 _NUMBER = re.compile(r"\[\d+\]")
 
