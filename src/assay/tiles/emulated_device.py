@@ -1,0 +1,243 @@
+"""The parts of a GPU that a tile kernel can get wrong, on a CPU: partitions, barriers, copies in flight.
+
+One program at a time. Its partitions are threads of which one runs; wherever they touch a barrier, shared
+memory or a tensor core, a seeded draw says who goes on: another partition, or a copy that lands. A copy poisons
+its place until it lands, a tensor core reads its operands when it is waited for, a store reads when it is waited
+for. Whatever two of them do to one place at the same time is an error in words.
+
+Not covered: layouts, registers, the order in which numbers are rounded. The compile gate sees the first two.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Place = tuple[int, ...]
+"""A buffer's number and the indices taken of it so far."""
+EAGER, LATE, ANY_ORDER = range(3)
+"""When copies land: at once, not before everybody waits for them, or whenever it is their turn."""
+
+
+class EmulationError(RuntimeError):
+    """What a kernel does that a device would not forgive, or would forgive at times."""
+
+
+def overlap(one: Place, other: Place) -> bool:
+    return all(a == b for a, b in zip(one, other, strict=False))
+
+
+@dataclass(slots=True)
+class Copy:
+    """A copy into shared memory that has not landed."""
+
+    place: Place
+    land: Callable[[], None]
+
+
+@dataclass(eq=False, slots=True)
+class Partition:
+    """One group of warps."""
+
+    number: int
+    turn: threading.Event = field(default_factory=threading.Event)
+    waits_for: Callable[[], bool] | None = None
+    what: str = ""
+    is_done: bool = False
+    products: list[Any] = field(default_factory=list)
+    """Tensor core operations in flight, oldest first."""
+    stores: list[Any] = field(default_factory=list)
+    """Copies to global memory in flight, oldest first."""
+    unfenced: list[Place] = field(default_factory=list)
+    """Written by threads, and not yet to be seen by what copies and multiplies."""
+
+
+class World:
+    """One program while it runs."""
+
+    def __init__(self, program: tuple[int, ...], grid: tuple[int, ...], seed: int) -> None:
+        self.program, self.grid = program, grid
+        self._random = random.Random(seed)
+        self._landing = seed % 3
+        self.copies: list[Copy] = []
+        self.partitions: list[Partition] = []
+        self._threads: list[threading.Thread] = []
+        self.error: BaseException | None = None
+        self.buffers = 0
+
+    def run(self, body: Callable[[], None]) -> None:
+        """The whole program."""
+        self._spawn(body)
+        self._pass_on()
+        for thread in self._threads:  # those that it starts, too
+            thread.join()
+        if self.error is not None:
+            raise self.error
+        if self.copies:
+            raise EmulationError("the program ends while a copy into shared memory is in flight")
+
+    def fork(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """More partitions; whoever asks for them goes on when they are done."""
+        made = [self._spawn(body) for body in bodies]
+        self.wait(HERE.partition, lambda: all(one.is_done for one in made), "its partitions")
+
+    def _spawn(self, body: Callable[[], None]) -> Partition:
+        partition = Partition(len(self.partitions))
+        self.partitions.append(partition)
+        self._threads.append(threading.Thread(target=self._live, args=(partition, body), daemon=True))
+        self._threads[-1].start()
+        return partition
+
+    def _live(self, partition: Partition, body: Callable[[], None]) -> None:
+        partition.turn.wait()
+        HERE.world, HERE.partition = self, partition
+        try:
+            if self.error is None:
+                body()
+                if partition.stores:
+                    raise EmulationError("the program ends while a copy out of shared memory is in flight")
+        except BaseException as error:  # told by whoever runs the program
+            self.error = self.error or error
+        partition.is_done = True
+        self._pass_on()
+
+    def switch(self, partition: Partition) -> None:
+        """Others may go on here."""
+        partition.turn.clear()
+        self._pass_on()
+        partition.turn.wait()
+        if self.error is not None:
+            raise EmulationError("another partition failed")
+
+    def wait(self, partition: Partition, until: Callable[[], bool], what: str) -> None:
+        partition.waits_for, partition.what = until, what
+        self.switch(partition)
+        partition.waits_for = None
+
+    def _pass_on(self) -> None:
+        """Give the turn to somebody who can use it; copies land in between."""
+        while True:
+            alive = [one for one in self.partitions if not one.is_done]
+            ready = [one for one in alive if self.error or one.waits_for is None or one.waits_for()]
+            if self.copies and self._lands(bool(ready)):
+                self.copies.pop(self._random.randrange(len(self.copies))).land()
+                continue
+            if ready:
+                self._random.choice(ready).turn.set()
+                return
+            if not alive:
+                return
+            waits = "; ".join(f"partition {one.number} waits for {one.what}" for one in alive)
+            self.error = EmulationError(f"nobody can go on: {waits}")
+
+    def _lands(self, somebody_is_ready: bool) -> bool:
+        if not somebody_is_ready or self._landing == EAGER:
+            return True
+        return self._landing == ANY_ORDER and self._random.random() < 0.5
+
+    def check_readable(self, place: Place, who: str) -> None:
+        if any(overlap(copy.place, place) for copy in self.copies):
+            raise EmulationError(f"{who} reads a place while a copy into it is in flight")
+
+    def check_writable(self, place: Place, who: str) -> None:
+        self.check_readable(place, who)
+        for partition in self.partitions:
+            for product in partition.products:
+                if any(overlap(read, place) for read in product.places):
+                    raise EmulationError(f"{who} writes a place that a tensor core still reads")
+            if any(overlap(store.place, place) for store in partition.stores):
+                raise EmulationError(f"{who} writes a place that a copy to global memory still reads")
+
+
+class _Here(threading.local):
+    world: World
+    partition: Partition
+
+
+HERE = _Here()
+
+
+class Barrier:
+    """Counts arrivals and bytes; its phase changes when nothing is left to come."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self._pending = self._bytes = self.phase = 0
+
+    def init(self, count: int) -> None:
+        self.count = self._pending = count
+
+    def arrive(self, count: int, size_bytes: int = 0) -> None:
+        self._bytes += size_bytes
+        self._pending -= count
+        if self._pending < 0:
+            raise EmulationError(f"{self.name} gets more arrivals in a phase than it was made for")
+        self._settle()
+
+    def landed(self, size_bytes: int) -> None:
+        self._bytes -= size_bytes
+        self._settle()
+
+    def wait(self, parity: int) -> None:
+        if not self.count:
+            raise EmulationError(f"{self.name} was never initialised")
+        HERE.world.wait(
+            HERE.partition, lambda: self.phase != parity, f"phase {parity} of {self.name} to end"
+        )
+
+    def _settle(self) -> None:
+        if self._pending == 0 and self._bytes == 0:
+            self.phase ^= 1
+            self._pending = self.count
+
+
+class Shared:
+    """A part of shared memory."""
+
+    def __init__(self, data: torch.Tensor, place: Place) -> None:
+        self.data, self.place = data, place
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.data.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.data.dtype
+
+    def index(self, k: Any) -> Shared:
+        return Shared(self.data[int(k)], (*self.place, int(k)))
+
+    def permute(self, order: Sequence[int]) -> Shared:
+        return Shared(self.data.permute(*order), self.place)
+
+    def reshape(self, shape: Sequence[int]) -> Shared:
+        return Shared(self.data.view(*shape), self.place)
+
+    def store(self, value: torch.Tensor) -> None:
+        world, partition = HERE.world, HERE.partition
+        world.switch(partition)
+        world.check_writable(self.place, "a store into shared memory")
+        self.data.copy_(value)
+        partition.unfenced.append(self.place)
+
+    def load(self, layout: Any = None) -> torch.Tensor:
+        HERE.world.switch(HERE.partition)
+        HERE.world.check_readable(self.place, "a load from shared memory")
+        return self.data.clone()
+
+
+class Barriers:
+    """Barriers side by side."""
+
+    def __init__(self, barriers: Sequence[Barrier]) -> None:
+        self._barriers = barriers
+
+    def index(self, k: Any) -> Barrier:
+        return self._barriers[int(k)]

@@ -1,0 +1,69 @@
+"""What the catalog knows of a kernel, and what all public functions share: when to launch, what to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+Sizes = Mapping[str, Any]
+MOST_ELEMENTS = 2**31 - 1
+"""Offsets inside kernels are 32 bits wide."""
+
+
+class Unsupported(ValueError):
+    """Arguments that a kernel does not take; says which it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call cannot do without."""
+
+    size_bytes: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of the catalog."""
+
+    name: str
+    formula: str
+    run: Callable[..., Any]
+    """What a user calls: takes anything that the reference takes, and is right or refuses."""
+    reference: Callable[..., Any]
+    """The same in plain torch, float32 inside."""
+    inputs: Callable[..., tuple[Any, ...]]
+    """Arguments for `run`, from sizes and a device."""
+    cases: tuple[Sizes, ...]
+    """Small sizes, ragged ones among them: for tests."""
+    sizes: tuple[Sizes, ...]
+    """Those that the table is about."""
+    cost: Callable[..., Cost]
+    """From sizes."""
+
+
+def launches(*tensors: torch.Tensor) -> bool:
+    """Whether a kernel can run on these: on a GPU, or interpreted on a CPU; elsewhere the reference answers."""
+    if not all(tensor.device == tensors[0].device for tensor in tensors):
+        raise Unsupported(f"tensors on different devices: {', '.join(str(t.device) for t in tensors)}")
+    return tensors[0].is_cuda or triton.knobs.runtime.interpret
+
+
+def need_dtype(*tensors: torch.Tensor, of: tuple[torch.dtype, ...]) -> None:
+    """All of one type, and that one of these."""
+    for tensor in tensors:
+        if tensor.dtype != tensors[0].dtype:
+            raise Unsupported(f"types differ: {tensors[0].dtype} and {tensor.dtype}")
+        if tensor.dtype not in of:
+            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in of)
+            raise Unsupported(f"{tensor.dtype} is not supported: use {names}")
+
+
+def need_few(*tensors: torch.Tensor) -> None:
+    for tensor in tensors:
+        if tensor.numel() > MOST_ELEMENTS:
+            raise Unsupported(f"{tensor.numel()} elements are more than 2^31 - 1: split the tensor")

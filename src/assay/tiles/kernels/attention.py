@@ -1,0 +1,144 @@
+"""O = softmax(scale * Q K^T) V for each head: forward, causal or not, grouped queries, any length.
+
+Q and O are (batch * heads, S, D), K and V (batch * kv_heads, T, D), bf16 or fp16; scores and sums are float32. A tile is
+128 queries of one head, 64 for each consumer; a step is one block of keys and values. The scores of a step are computed
+while the product with the values of the step before is in flight. Causal: query s sees keys up to s + T - S; blocks
+that it does not see are not loaded, those it sees in part come first and are the only ones that are masked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from assay.tiles.pipeline import pipeline
+from assay.tiles.work import Work
+
+
+@dataclass(frozen=True)
+class Attention(Work):
+    stages: int = 2
+    D: int = 128
+    BN: int = 128
+    """Keys of a step."""
+    is_causal: bool = False
+    enters: ClassVar[bool] = True
+
+    @jit
+    def room(w: gl.constexpr, g):
+        q = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
+        k = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BN, w.D], g[1].layout)
+        v = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
+        return q, k, v
+
+    @jit
+    def tiles(w: gl.constexpr, g):
+        return gl.cdiv(g[4], 128) * g[6]
+
+    @jit
+    def place(w: gl.constexpr, g, t):
+        """Its first query and its head; the longest tiles of a causal problem first."""
+        blocks = gl.cdiv(g[4], 128)
+        return (blocks - 1 - t // g[6]) * 128, t % g[6]
+
+    @jit
+    def steps(w: gl.constexpr, g, at):
+        seen = g[5]
+        if w.is_causal:
+            seen = min(seen, max(at[0] + 128 + g[5] - g[4], 1))
+        return gl.cdiv(seen, w.BN)
+
+    @jit
+    def enter(w: gl.constexpr, g, at, room, bar):
+        mbarrier.expect(bar, 2 * g[0].block_type.nbytes)
+        for part in gl.static_range(2):
+            tma.async_copy_global_to_shared(g[0], [at[1], at[0] + part * 64, 0], bar, room[0].index(part))
+
+    @jit
+    def load(w: gl.constexpr, g, at, k, room, slot, bar):
+        first = (w.steps(w, g, at) - 1 - k) * w.BN
+        mbarrier.expect(bar, g[1].block_type.nbytes + g[2].block_type.nbytes)
+        tma.async_copy_global_to_shared(g[1], [at[1] // g[7], first, 0], bar, room[1].index(slot))
+        tma.async_copy_global_to_shared(g[2], [at[1] // g[7], first, 0], bar, room[2].index(slot))
+
+    @jit
+    def scores(w: gl.constexpr, part: gl.constexpr, room, slot):
+        """In flight."""
+        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
+        keys = room[1].index(slot).reshape([w.BN, w.D]).permute((1, 0))
+        zeros = gl.zeros([64, w.BN], gl.float32, layout)
+        return warpgroup_mma(room[0].index(part).reshape([64, w.D]), keys, zeros, use_acc=False, is_async=True)
+
+    @jit
+    def masked(w: gl.constexpr, g, at, part: gl.constexpr, k, s):
+        """What a query does not see is minus infinity."""
+        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
+        first = (w.steps(w, g, at) - 1 - k) * w.BN
+        key = gl.expand_dims(first + gl.arange(0, w.BN, gl.SliceLayout(0, layout)), 0)
+        seen = key < g[5]
+        if w.is_causal:
+            query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
+            seen = seen & (key <= query + g[5] - g[4])
+        return gl.where(seen, s, float("-inf"))
+
+    @jit
+    def softmax(w: gl.constexpr, g, s, m):
+        """The weights of a block, the new maxima, and what older sums are to be multiplied by."""
+        higher = gl.maximum(m, gl.max(s, 1) * g[8])
+        safe = gl.where(higher == float("-inf"), 0.0, higher)
+        return gl.exp2(s * g[8] - gl.expand_dims(safe, 1)), higher, gl.exp2(m - safe)
+
+    @jit
+    def operand(w: gl.constexpr, g, p):
+        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
+        return gl.convert_layout(p.to(g[0].dtype), gl.DotOperandLayout(0, out, 2))
+
+    @jit
+    def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
+        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
+        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
+        s = warpgroup_mma_wait(0, (w.scores(w, part, room, slot),))
+        m = gl.full([64], float("-inf"), gl.float32, gl.SliceLayout(1, layout))
+        p, m, _ = w.softmax(w, g, w.masked(w, g, at, part, 0, s), m)
+        return gl.zeros([64, w.D], gl.float32, out), m, gl.sum(p, 1), w.operand(w, g, p)
+
+    @jit
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, before):
+        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
+        acc, m, total, p = state
+        s = w.scores(w, part, room, slot)
+        acc = warpgroup_mma(p, room[2].index(before).reshape([w.BN, w.D]), acc, is_async=True)
+        s = warpgroup_mma_wait(1, (s,))
+        if w.is_causal:
+            s = w.masked(w, g, at, part, k, s)
+        p, m, less = w.softmax(w, g, s, m)
+        total = total * less + gl.sum(p, 1)
+        acc = warpgroup_mma_wait(0, (acc,))
+        acc = acc * gl.expand_dims(gl.convert_layout(less, gl.SliceLayout(1, out)), 1)
+        return acc, m, total, w.operand(w, g, p)
+
+    @jit
+    def last(w: gl.constexpr, g, at, part: gl.constexpr, state, room, slot):
+        acc, m, total, p = state
+        return warpgroup_mma(p, room[2].index(slot).reshape([w.BN, w.D]), acc), m, total
+
+    @jit
+    def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
+        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
+        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
+        acc, m, total = state
+        row = at[0] + part * 64
+        query = row + gl.arange(0, 64, gl.SliceLayout(1, layout))
+        gl.store(g[9] + at[1] * g[4] + query, m + gl.log2(total), query < g[4])
+        total = gl.where(total > 0, total, 1.0)
+        acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, out)), 1)
+        room[0].index(part).reshape([64, w.D]).store(acc.to(g[0].dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(g[3], [at[1], row, 0], room[0].index(part))
+        tma.store_wait(0)
+
+
+@jit
+def attention_kernel(q, k, v, o, S, T, heads, group, scale, lse, w: gl.constexpr):
+    pipeline(w, (q, k, v, o, S, T, heads, group, scale, lse))

@@ -1,0 +1,98 @@
+"""One template for asynchronous kernels: a producer fills a ring, consumers empty it, tile after tile.
+
+A kernel is a `Work` (work.py): functions that say where a tile is, how a step of it is loaded, what a step computes and what
+becomes of the result. The template owns the ring with its barriers, the partitions with their registers, and the
+persistent loop over tiles.
+
+Every step's data has one slot. A consumer holds the slot of the step it is in and that of the step before, whose
+products may still be in flight; it lets go of the older one after each step. What belongs to a tile rather than to a
+step (attention's queries) has a place of its own, loaded by `enter`.
+"""
+
+from __future__ import annotations
+
+from assay.tiles.hopper import gl, jit, mbarrier, tma
+
+REGISTERS = gl.constexpr(240)
+"""Of a consumer's thread."""
+PRODUCER_REGISTERS = gl.constexpr(24)
+
+
+@jit
+def pipeline(w: gl.constexpr, g):
+    """The whole kernel: call it from a function that makes a tuple of the arguments."""
+    room = w.room(w, g)
+    full = gl.allocate_shared_memory(gl.int64, [w.stages, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [w.stages, 1], mbarrier.MBarrierLayout())
+    entered = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    left = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    for s in gl.static_range(w.stages):
+        mbarrier.init(full.index(s), count=1)
+        mbarrier.init(empty.index(s), count=w.consumers)
+    mbarrier.init(entered.index(0), count=1)
+    mbarrier.init(left.index(0), count=w.consumers)
+    if w.consumers == 1:
+        gl.warp_specialize(
+            [
+                (_consume, (w, g, 0, room, full, empty, entered, left)),
+                (_produce, (w, g, room, full, empty, entered, left)),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_consume, (w, g, 0, room, full, empty, entered, left)),
+                (_consume, (w, g, 1, room, full, empty, entered, left)),
+                (_produce, (w, g, room, full, empty, entered, left)),
+            ],
+            [4, 1],
+            [REGISTERS, PRODUCER_REGISTERS],
+        )
+
+
+@jit
+def _produce(w: gl.constexpr, g, room, full, empty, entered, left):
+    i = 0
+    tile = 0
+    for t in range(gl.program_id(0), w.tiles(w, g), gl.num_programs(0)):
+        at = w.place(w, g, t)
+        if w.enters:
+            mbarrier.wait(left.index(0), (tile & 1) ^ 1)
+            w.enter(w, g, at, room, entered.index(0))
+        for k in range(w.steps(w, g, at)):
+            slot = i % w.stages
+            mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)
+            w.load(w, g, at, k, room, slot, full.index(slot))
+            i += 1
+        tile += 1
+
+
+@jit
+def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered, left):
+    i = 0
+    tile = 0
+    for t in range(gl.program_id(0), w.tiles(w, g), gl.num_programs(0)):
+        at = w.place(w, g, t)
+        if w.enters:
+            mbarrier.wait(entered.index(0), tile & 1)
+        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
+        state = w.first(w, g, at, part, room, i % w.stages)
+        for k in range(1, w.steps(w, g, at)):
+            before = i % w.stages
+            i += 1
+            slot = i % w.stages
+            mbarrier.wait(full.index(slot), (i // w.stages) & 1)
+            state = w.step(w, g, at, part, k, state, room, slot, before)
+            mbarrier.arrive(empty.index(before), count=1)
+        state = w.last(w, g, at, part, state, room, i % w.stages)
+        mbarrier.arrive(empty.index(i % w.stages), count=1)
+        i += 1
+        w.finish(w, g, at, part, state, room)
+        if w.enters:
+            mbarrier.arrive(left.index(0), count=1)
+        tile += 1
+    tma.store_wait(0)
+
+

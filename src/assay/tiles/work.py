@@ -1,0 +1,67 @@
+"""What a kernel adds to the template for asynchronous kernels (pipeline.py), and how it becomes a constant of one."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from triton.runtime.jit import JITFunction
+
+from assay.tiles.hopper import gl
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a kernel adds to the template, and its sizes; a constant of the compiled kernel.
+
+    A subclass has these functions, whose first argument is the work itself and whose second is `g`, the kernel's
+    arguments as a tuple:
+
+        room(w, g)                       shared memory, as a tuple
+        tiles(w, g)                      how many tiles there are
+        place(w, g, t)                   where tile t is, as a tuple
+        steps(w, g, at)                  how many steps it takes, one at least
+        load(w, g, at, k, room, slot, bar)     step k into a slot, its bytes announced to the barrier
+        enter(w, g, at, room, bar)       what belongs to the tile, if `enters`
+        first(w, g, at, part, room, slot)      the state after step 0
+        step(w, g, at, part, k, state, room, slot, before)   the state after step k; `before` is the last slot
+        last(w, g, at, part, state, room, slot)     the state when all products have ended
+        finish(w, g, at, part, state, room)    the state into global memory
+    """
+
+    stages: int
+    consumers: int = 2
+    enters: ClassVar[bool] = False
+    code: str = field(init=False, default="")
+    """A digest of the functions: compiled kernels are cached by constants, and do not see into this one."""
+
+    def __post_init__(self) -> None:
+        source = inspect.getsource(inspect.getmodule(type(self)))
+        object.__setattr__(self, "code", hashlib.sha256(source.encode()).hexdigest()[:16])
+
+    @property
+    def constant(self) -> Constant:
+        """Itself as an argument of the kernel."""
+        return Constant(self)
+
+
+class Constant:
+    """A work as kernels see it: its sizes are constants of the language."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.work, name)
+        return value if isinstance(value, JITFunction) else gl.constexpr(value)
+
+    def __repr__(self) -> str:
+        return repr(self.work)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self.work == other.work
+
+    def __hash__(self) -> int:
+        return hash(self.work)

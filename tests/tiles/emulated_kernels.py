@@ -1,0 +1,54 @@
+"""Tile kernels run in the emulator on small ragged sizes, against plain torch."""
+
+from __future__ import annotations
+
+import math
+import types
+
+import torch
+from torch.nn.functional import gelu, scaled_dot_product_attention, silu
+
+from assay.tiles.emulate import Descriptor, emulate
+
+ACTIVATIONS = {"": lambda x: x, "relu": torch.relu, "silu": silu, "gelu": lambda x: gelu(x, approximate="tanh")}
+
+
+def relative(got: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((got.float() - wanted).norm() / wanted.norm())
+
+
+def gemm_error(
+    module: types.ModuleType, m: int, n: int, k: int, seed: int, *, dtype: torch.dtype = torch.bfloat16, **how
+) -> float:
+    """By how much C is off; a product with a bias, an activation and a residual where `how` says so."""
+    torch.manual_seed(seed)
+    work = module.Gemm(**{"BN": 128, **how})
+    a, b, residual = (torch.randn(shape).to(dtype) for shape in ((m, k), (k, n), (m, n)))
+    bias, c = torch.randn(n).to(dtype), torch.full((m, n), math.nan).to(dtype)
+    given = b.T.contiguous() if work.transposed else b
+    block = [work.BN, work.BK] if work.transposed else [work.BK, work.BN]
+    descriptors = Descriptor(a, [64, work.BK]), Descriptor(given, block), Descriptor(c, [64, work.BN])
+    emulate(module.gemm_kernel, (2,), *descriptors, m, n, k, bias, residual, work.constant, seed=seed)
+    wanted = a.float() @ b.float() + (bias.float() if work.has_bias else 0)
+    wanted = ACTIVATIONS[work.activation](wanted) + (residual.float() if work.has_residual else 0)
+    return relative(c, wanted)
+
+
+def attention_error(
+    module: types.ModuleType, heads: int, kv_heads: int, s: int, t: int, seed: int, *, d: int = 64, **how
+) -> float:
+    """By how much O or the logarithms of the sums are off."""
+    torch.manual_seed(seed)
+    work = module.Attention(**{"D": d, "BN": 64, **how})
+    q = torch.randn(heads, s, d).bfloat16()
+    k, v = (torch.randn(kv_heads, t, d).bfloat16() for _ in range(2))
+    o, sums = torch.full_like(q, math.nan), torch.full((heads, s), math.nan)
+    descriptors = (Descriptor(x, [1, rows, d]) for x, rows in ((q, 64), (k, work.BN), (v, work.BN), (o, 64)))
+    group, scale = heads // kv_heads, math.log2(math.e) / math.sqrt(d)
+    emulate(module.attention_kernel, (2,), *descriptors, s, t, heads, group, scale, sums, work.constant, seed=seed)
+    mask = torch.ones(s, t, dtype=torch.bool).tril(t - s) if work.is_causal else torch.ones(s, t, dtype=torch.bool)
+    keys, values = (x.float().repeat_interleave(group, 0) for x in (k, v))
+    wanted = scaled_dot_product_attention(q.float(), keys, values, attn_mask=mask)
+    scores = (q.float() @ keys.mT * scale).masked_fill(~mask, -math.inf)
+    told = torch.logsumexp(scores * math.log(2), -1) / math.log(2)
+    return max(relative(o, wanted), relative(sums, told))

@@ -1,0 +1,90 @@
+"""Kernels with one bug each, made by changing their text: what the emulator has to notice."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import assay.tiles
+
+TILES = Path(assay.tiles.__file__).parent
+PIPELINE, GEMM, ATTENTION = "pipeline", "kernels/gemm", "kernels/attention"
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    file: str
+    old: str
+    new: str
+    kernel: str = "both"
+    """Which kernel shows it."""
+
+    def load(self, kernel: str, folder: Path) -> types.ModuleType:
+        """The kernel's module as it is with the bug, without touching the one that others use."""
+        name = Path(kernel).name
+        template = self._changed(PIPELINE)
+        text = self._changed(kernel).replace("assay.tiles.pipeline", f"{name}_pipeline_{self._mark}")
+        _load(f"{name}_pipeline_{self._mark}", template, folder)
+        return _load(f"{name}_{self._mark}", text, folder)
+
+    @property
+    def _mark(self) -> str:
+        return "".join(c if c.isalnum() else "_" for c in self.name)
+
+    def _changed(self, file: str) -> str:
+        text = (TILES / f"{file}.py").read_text()
+        if file != self.file:
+            return text
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name}: its text occurs {text.count(self.old)} times in {file}.py")
+        return text.replace(self.old, self.new)
+
+
+def _load(name: str, text: str, folder: Path) -> types.ModuleType:
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+BUGS = (
+    Bug("slot read before it is full", PIPELINE, "            mbarrier.wait(full.index(slot), (i // w.stages) & 1)\n", ""),
+    Bug("first slot read before it is full", PIPELINE, "        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n", ""),
+    Bug("producer does not wait", PIPELINE, "            mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)\n", ""),
+    Bug("producer waits for the wrong phase", PIPELINE, "mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)", "mbarrier.wait(empty.index(slot), (i // w.stages) & 1)"),
+    Bug("consumer waits for the wrong phase", PIPELINE, "            mbarrier.wait(full.index(slot), (i // w.stages) & 1)\n", "            mbarrier.wait(full.index(slot), ((i // w.stages) & 1) ^ 1)\n"),
+    Bug("one arrival empties a slot", PIPELINE, "mbarrier.init(empty.index(s), count=w.consumers)", "mbarrier.init(empty.index(s), count=1)"),
+    Bug("slot given back too early", PIPELINE, "            mbarrier.arrive(empty.index(before), count=1)\n", "            mbarrier.arrive(empty.index(slot), count=1)\n"),
+    Bug("slot given back before its step", PIPELINE, "            state = w.step(w, g, at, part, k, state, room, slot, before)\n            mbarrier.arrive(empty.index(before), count=1)\n", "            mbarrier.arrive(empty.index(before), count=1)\n            state = w.step(w, g, at, part, k, state, room, slot, before)\n"),
+    Bug("last slot never given back", PIPELINE, "        mbarrier.arrive(empty.index(i % w.stages), count=1)\n", ""),
+    Bug("last slot given back too early", PIPELINE, "        state = w.last(w, g, at, part, state, room, i % w.stages)\n        mbarrier.arrive(empty.index(i % w.stages), count=1)\n", "        mbarrier.arrive(empty.index(i % w.stages), count=1)\n        state = w.last(w, g, at, part, state, room, i % w.stages)\n", GEMM),
+    Bug("ring not counted on", PIPELINE, "        i += 1\n        w.finish(", "        w.finish("),
+    Bug("barrier never initialised", PIPELINE, "        mbarrier.init(full.index(s), count=1)\n", ""),
+    Bug("stores not waited for at the end", PIPELINE, "    tma.store_wait(0)\n", "", GEMM),
+    Bug("tile data overwritten early", PIPELINE, "            mbarrier.wait(left.index(0), (tile & 1) ^ 1)\n", "", ATTENTION),
+    Bug("tile data read early", PIPELINE, "mbarrier.wait(entered.index(0), tile & 1)", "tile += 0", ATTENTION),
+    Bug("tile never left", PIPELINE, "mbarrier.arrive(left.index(0), count=1)", "tile += 0", ATTENTION),
+    Bug("too few bytes expected", GEMM, "2 * g[0].block_type.nbytes + g[1]", "g[0].block_type.nbytes + g[1]", GEMM),
+    Bug("too many bytes expected", GEMM, "2 * g[0].block_type.nbytes + g[1]", "3 * g[0].block_type.nbytes + g[1]", GEMM),
+    Bug("accumulator used in flight", GEMM, "        return warpgroup_mma_wait(0, (acc,))\n", "        return acc\n", GEMM),
+    Bug("room reused while it is stored", GEMM, "        tma.store_wait(0)\n", "", GEMM),
+    Bug("no fence before a store", GEMM, "        fence_async_shared()\n", "", GEMM),
+    Bug("both halves of one consumer", GEMM, "room[0].index(2 * slot + part)", "room[0].index(2 * slot)", GEMM),
+    Bug("bias beyond the edge", GEMM, "gl.load(g[6] + n, n < g[4], other=0.0)", "gl.load(g[6] + n)", GEMM),
+    Bug("old sums not rescaled", ATTENTION, "        acc = acc * gl.expand_dims(gl.convert_layout(less, gl.SliceLayout(1, out)), 1)\n", "", ATTENTION),
+    Bug("values of the wrong step", ATTENTION, "room[2].index(before)", "room[2].index(slot)", ATTENTION),
+    Bug("scores used in flight", ATTENTION, "        s = warpgroup_mma_wait(1, (s,))\n", "", ATTENTION),
+    Bug("values product not waited for", ATTENTION, "        acc = warpgroup_mma_wait(0, (acc,))\n", "", ATTENTION),
+    Bug("keys beyond the end seen", ATTENTION, "        seen = key < g[5]\n", "        seen = key < g[5] + 1000\n", ATTENTION),
+    Bug("queries without a fence", ATTENTION, "        fence_async_shared()\n", "", ATTENTION),
+    Bug("output store not waited for", ATTENTION, "        tma.store_wait(0)\n", "", ATTENTION),
+    Bug("causal mask off by one", ATTENTION, "(key <= query + g[5] - g[4])", "(key < query + g[5] - g[4])", ATTENTION),
+)  # fmt: skip

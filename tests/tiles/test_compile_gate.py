@@ -1,0 +1,75 @@
+"""Tile kernels compiled for Hopper without one: nothing spills, and no product waits for another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.tiles.gate import MOST_SHARED_BYTES, Compiled, block, compile_for_hopper, pointer
+from assay.tiles.kernels.attention import Attention, attention_kernel
+from assay.tiles.kernels.gemm import Gemm, gemm_kernel
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+def compiled_gemm(dtype: torch.dtype, **how) -> Compiled:
+    work = Gemm(**how)
+    b = [work.BN, work.BK] if work.transposed else [work.BK, work.BN]
+    types = {
+        "a": block(dtype, [64, work.BK]),
+        "b": block(dtype, b),
+        "c": block(dtype, [64, work.BN]),
+        **dict.fromkeys(("M", "N", "K"), "i32"),
+        **dict.fromkeys(("bias", "residual"), pointer(dtype)),
+    }
+    return compile_for_hopper(gemm_kernel, types, {"w": work.constant})
+
+
+def compiled_attention(dtype: torch.dtype, **how) -> Compiled:
+    work = Attention(**how)
+    types = {
+        **{name: block(dtype, [1, rows, work.D]) for name, rows in (("q", 64), ("k", work.BN), ("v", work.BN), ("o", 64))},
+        **dict.fromkeys(("S", "T", "heads", "group"), "i32"),
+        "scale": "fp32",
+        "lse": pointer(torch.float32),
+    }
+    return compile_for_hopper(attention_kernel, types, {"w": work.constant})
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"transposed": True, "has_bias": True, "activation": "gelu"},
+        {"BN": 128, "stages": 5, "has_bias": True, "has_residual": True, "activation": "silu"},
+    ],
+)
+def test_gemm(how: dict, dtype: torch.dtype) -> None:
+    made = compiled_gemm(dtype, **how)
+    assert made.complaints == [] and made.products > 0
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("how", [{}, {"is_causal": True, "stages": 3}, {"D": 64, "stages": 3}])
+def test_attention(how: dict, dtype: torch.dtype) -> None:
+    made = compiled_attention(dtype, **how)
+    assert made.complaints == [] and made.products > 0
+
+
+def test_what_does_not_fit_is_told() -> None:
+    """A residual of 256 columns beside as many sums is more than a thread's registers hold."""
+    assert any("spilled" in text for text in compiled_gemm(torch.bfloat16, has_residual=True).complaints)
+
+
+def test_complaints_say_what_is_wrong() -> None:
+    bad = Compiled(255, 16, MOST_SHARED_BYTES + 1, 8, True)
+    assert len(bad.complaints) == 3 and "16 bytes" in bad.complaints[0]
+    assert Compiled(168, 0, MOST_SHARED_BYTES, 8, False).complaints == []
+
+
+def test_changed_functions_make_another_kernel() -> None:
+    """Triton keeps compiled kernels by their constants' text."""
+    one, other = repr(Gemm().constant), repr(Gemm(stages=4).constant)
+    assert one != other and Gemm().code in one and len(Gemm().code) == 16
+    assert Attention().code != Gemm().code

@@ -1,0 +1,74 @@
+"""Gluon kernels on a CPU: right under every schedule, and each of a list of bugs is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from emulated_kernels import attention_error, gemm_error
+from seeded import ATTENTION, BUGS, GEMM, Bug
+
+from assay.tiles.emulate import EmulationError
+from assay.tiles.kernels import attention, gemm
+
+ROUNDED = 4e-3
+"""Half a unit of bfloat16, and the sums' own."""
+SEEDS = range(3)
+"""Copies land at once, late, or in any order."""
+SCHEDULES = 12
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "how"),
+    [
+        (256, 256, 256, {}),
+        (300, 200, 520, {"transposed": True, "has_bias": True, "activation": "gelu"}),
+        (130, 300, 64, {"has_bias": True, "has_residual": True, "activation": "silu"}),
+        (64, 128, 1000, {"activation": "relu", "stages": 5, "dtype": torch.float16}),
+    ],
+)
+def test_a_product_with_its_epilogue(m: int, n: int, k: int, how: dict, seed: int) -> None:
+    assert gemm_error(gemm, m, n, k, seed, **how) < ROUNDED
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "s", "t", "how"),
+    [
+        (2, 1, 256, 256, {}),
+        (2, 2, 200, 300, {"is_causal": True, "d": 128}),
+        (4, 2, 130, 130, {"is_causal": True, "stages": 3}),
+        (1, 1, 70, 500, {"stages": 3}),
+    ],
+)
+def test_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int) -> None:
+    assert attention_error(attention, heads, kv_heads, s, t, seed, **how) < ROUNDED
+
+
+def shows(bug: Bug, kernel: str, folder: Path) -> bool:
+    """Whether anybody who runs it under a few schedules would notice."""
+    module = bug.load(kernel, folder)
+    for seed in range(SCHEDULES):
+        try:
+            if kernel == GEMM:
+                error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
+            else:
+                error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
+        except EmulationError:
+            return True
+        if not error < ROUNDED:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
+    kernels = (GEMM, ATTENTION) if bug.kernel == "both" else (bug.kernel,)
+    assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
+
+
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION])
+def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
+    assert not shows(Bug("none", "", "", ""), kernel, tmp_path)
