@@ -10,7 +10,12 @@ from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
 from assay.tiles.emulate import Descriptor, emulate
 
-ACTIVATIONS = {"": lambda x: x, "relu": torch.relu, "silu": silu, "gelu": lambda x: gelu(x, approximate="tanh")}
+ACTIVATIONS = {
+    "": lambda x: x,
+    "relu": torch.relu,
+    "silu": silu,
+    "gelu": lambda x: gelu(x, approximate="tanh"),
+}
 
 
 def relative(got: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -45,8 +50,14 @@ def attention_error(
     o, sums = torch.full_like(q, math.nan), torch.full((heads, s), math.nan)
     descriptors = (Descriptor(x, [1, rows, d]) for x, rows in ((q, 64), (k, work.BN), (v, work.BN), (o, 64)))
     group, scale = heads // kv_heads, math.log2(math.e) / math.sqrt(d)
-    emulate(module.attention_kernel, (2,), *descriptors, s, t, heads, group, scale, sums, work.constant, seed=seed)
-    mask = torch.ones(s, t, dtype=torch.bool).tril(t - s) if work.is_causal else torch.ones(s, t, dtype=torch.bool)
+    emulate(
+        module.attention_kernel, (2,), *descriptors, s, t, heads, group, scale, sums, work.constant, seed=seed
+    )
+    mask = (
+        torch.ones(s, t, dtype=torch.bool).tril(t - s)
+        if work.is_causal
+        else torch.ones(s, t, dtype=torch.bool)
+    )
     keys, values = (x.float().repeat_interleave(group, 0) for x in (k, v))
     wanted = scaled_dot_product_attention(q.float(), keys, values, attn_mask=mask)
     scores = (q.float() @ keys.mT * scale).masked_fill(~mask, -math.inf)

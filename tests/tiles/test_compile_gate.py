@@ -28,7 +28,10 @@ def compiled_gemm(dtype: torch.dtype, **how) -> Compiled:
 def compiled_attention(dtype: torch.dtype, **how) -> Compiled:
     work = Attention(**how)
     types = {
-        **{name: block(dtype, [1, rows, work.D]) for name, rows in (("q", 64), ("k", work.BN), ("v", work.BN), ("o", 64))},
+        **{
+            name: block(dtype, [1, rows, work.D])
+            for name, rows in (("q", 64), ("k", work.BN), ("v", work.BN), ("o", 64))
+        },
         **dict.fromkeys(("S", "T", "heads", "group"), "i32"),
         "scale": "fp32",
         "lse": pointer(torch.float32),

@@ -1,0 +1,19 @@
+"""Tile kernels as functions: `from assay.tiles import attention, gemm`.
+
+Each takes whatever its reference takes, and is right or refuses; where its kernel does not apply, torch answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["attention", "gemm"]
+
+
+def __getattr__(name: str) -> Any:
+    """Kernels are imported when they are asked for: whoever reads a record needs no Triton."""
+    if name not in __all__:
+        raise AttributeError(f"module 'assay.tiles' has no attribute {name!r}")
+    from assay.tiles.catalog import KERNELS
+
+    return KERNELS[name].run

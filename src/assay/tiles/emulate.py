@@ -2,8 +2,8 @@
 
     emulate(kernel, (grid,), Descriptor(a, [64, 64]), ..., seed=3)
 
-A kernel's Python is run as it stands; only what the names of `assay.tiles.hopper` mean is another. Seeds differ in
-who goes first and when copies land; a kernel is right if it is right under all of them.
+A kernel's Python is run as it stands; only what the names of `assay.tiles.hopper` mean is another. Seeds
+differ in who goes first and when copies land; a kernel is right if it is right under all of them.
 
 Not covered: whatever the device module does not cover, and kernels that take pointers apart.
 """

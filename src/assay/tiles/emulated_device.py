@@ -1,18 +1,21 @@
 """The parts of a GPU that a tile kernel can get wrong, on a CPU: partitions, barriers, copies in flight.
 
 One program at a time. Its partitions are threads of which one runs; wherever they touch a barrier, shared
-memory or a tensor core, a seeded draw says who goes on: another partition, or a copy that lands. A copy poisons
-its place until it lands, a tensor core reads its operands when it is waited for, a store reads when it is waited
-for. Whatever two of them do to one place at the same time is an error in words.
+memory or a tensor core, a seeded draw says who goes on: another partition, or a copy that lands. A copy
+poisons its place until it lands, a tensor core reads its operands when it is waited for, a store reads
+when it is waited for. Whatever two of them do to one place at the same time is an error in words.
 
-Not covered: layouts, registers, the order in which numbers are rounded. The compile gate sees the first two.
+Not covered: layouts, registers, the order in which numbers are rounded. The compile gate sees the first
+two.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +25,9 @@ Place = tuple[int, ...]
 """A buffer's number and the indices taken of it so far."""
 EAGER, LATE, ANY_ORDER = range(3)
 """When copies land: at once, not before everybody waits for them, or whenever it is their turn."""
+
+
+MOST_PARTITIONS = 16
 
 
 class EmulationError(RuntimeError):
@@ -66,16 +72,17 @@ class World:
         self._landing = seed % 3
         self.copies: list[Copy] = []
         self.partitions: list[Partition] = []
-        self._threads: list[threading.Thread] = []
+        self._pool = ThreadPoolExecutor(MOST_PARTITIONS)
+        self._ended = threading.Event()
         self.error: BaseException | None = None
         self.buffers = 0
 
     def run(self, body: Callable[[], None]) -> None:
         """The whole program."""
-        self._spawn(body)
-        self._pass_on()
-        for thread in self._threads:  # those that it starts, too
-            thread.join()
+        with self._pool:
+            self._spawn(body)
+            self._pass_on()
+            self._ended.wait()
         if self.error is not None:
             raise self.error
         if self.copies:
@@ -89,8 +96,7 @@ class World:
     def _spawn(self, body: Callable[[], None]) -> Partition:
         partition = Partition(len(self.partitions))
         self.partitions.append(partition)
-        self._threads.append(threading.Thread(target=self._live, args=(partition, body), daemon=True))
-        self._threads[-1].start()
+        self._pool.submit(self._live, partition, body)
         return partition
 
     def _live(self, partition: Partition, body: Callable[[], None]) -> None:
@@ -101,10 +107,10 @@ class World:
                 body()
                 if partition.stores:
                     raise EmulationError("the program ends while a copy out of shared memory is in flight")
-        except BaseException as error:  # told by whoever runs the program
-            self.error = self.error or error
-        partition.is_done = True
-        self._pass_on()
+        finally:
+            self.error = self.error or sys.exception()
+            partition.is_done = True
+            self._pass_on()
 
     def switch(self, partition: Partition) -> None:
         """Others may go on here."""
@@ -131,6 +137,7 @@ class World:
                 self._random.choice(ready).turn.set()
                 return
             if not alive:
+                self._ended.set()
                 return
             waits = "; ".join(f"partition {one.number} waits for {one.what}" for one in alive)
             self.error = EmulationError(f"nobody can go on: {waits}")
@@ -187,9 +194,7 @@ class Barrier:
     def wait(self, parity: int) -> None:
         if not self.count:
             raise EmulationError(f"{self.name} was never initialised")
-        HERE.world.wait(
-            HERE.partition, lambda: self.phase != parity, f"phase {parity} of {self.name} to end"
-        )
+        HERE.world.wait(HERE.partition, lambda: self.phase != parity, f"phase {parity} of {self.name} to end")
 
     def _settle(self) -> None:
         if self._pending == 0 and self._bytes == 0:

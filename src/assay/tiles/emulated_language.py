@@ -148,7 +148,9 @@ def _fenced(places: Sequence[Place], who: str) -> None:
             raise EmulationError(f"{who} reads what threads have written without a fence between")
 
 
-def _copy_in(descriptor: Descriptor, at: Sequence[Any], barrier: Barrier, to: Shared, pred: Any = True) -> None:
+def _copy_in(
+    descriptor: Descriptor, at: Sequence[Any], barrier: Barrier, to: Shared, pred: Any = True
+) -> None:
     world = HERE.world
     world.switch(HERE.partition)
     if not pred:

@@ -1,7 +1,8 @@
 """Compiles a tile kernel for Hopper where there is no GPU, and reads what the assembler says of it.
 
-Registers, spills, shared memory, how many tensor core operations there are, and whether the assembler had to put
-them one after the other ("wgmma serialisation"), which costs half of the speed and is told nowhere else.
+Registers, spills, shared memory, how many tensor core operations there are, and whether the assembler had
+to put them one after the other ("wgmma serialisation"), which costs half of the speed and is told nowhere
+else.
 """
 
 from __future__ import annotations

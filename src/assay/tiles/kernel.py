@@ -47,10 +47,14 @@ class Kernel:
 
 
 def launches(*tensors: torch.Tensor) -> bool:
-    """Whether a kernel can run on these: on a GPU, or interpreted on a CPU; elsewhere the reference answers."""
-    if not all(tensor.device == tensors[0].device for tensor in tensors):
-        raise Unsupported(f"tensors on different devices: {', '.join(str(t.device) for t in tensors)}")
+    """Whether a Triton kernel can run on these: on a GPU, or interpreted; else the reference answers."""
+    need_one_device(*tensors)
     return tensors[0].is_cuda or triton.knobs.runtime.interpret
+
+
+def need_one_device(*tensors: torch.Tensor) -> None:
+    if any(tensor.device != tensors[0].device for tensor in tensors):
+        raise Unsupported(f"tensors on different devices: {', '.join(str(t.device) for t in tensors)}")
 
 
 def need_dtype(*tensors: torch.Tensor, of: tuple[torch.dtype, ...]) -> None:

@@ -1,12 +1,12 @@
 """One template for asynchronous kernels: a producer fills a ring, consumers empty it, tile after tile.
 
-A kernel is a `Work` (work.py): functions that say where a tile is, how a step of it is loaded, what a step computes and what
-becomes of the result. The template owns the ring with its barriers, the partitions with their registers, and the
-persistent loop over tiles.
+A kernel is a `Work` (work.py): functions that say where a tile is, how a step of it is loaded, what a
+step computes and what becomes of the result. The template owns the ring with its barriers, the partitions
+with their registers, and the persistent loop over tiles.
 
-Every step's data has one slot. A consumer holds the slot of the step it is in and that of the step before, whose
-products may still be in flight; it lets go of the older one after each step. What belongs to a tile rather than to a
-step (attention's queries) has a place of its own, loaded by `enter`.
+Every step's data has one slot. A consumer holds the slot of the step it is in and that of the step
+before, whose products may still be in flight; it lets go of the older one after each step. What belongs
+to a tile rather than to a step (attention's queries) has a place of its own, loaded by `enter`.
 """
 
 from __future__ import annotations
@@ -96,3 +96,10 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
     tma.store_wait(0)
 
 
+@jit
+def grouped(t, rows, columns, group: gl.constexpr):
+    """Tile t of a matrix of tiles: rows of them are walked together, whose operands stay in the cache."""
+    width = group * columns
+    first = (t // width) * group
+    high = min(rows - first, group)
+    return first + (t % width) % high, (t % width) // high

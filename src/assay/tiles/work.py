@@ -1,9 +1,12 @@
-"""What a kernel adds to the template for asynchronous kernels (pipeline.py), and how it becomes a constant of one."""
+"""What a kernel adds to the template for asynchronous kernels (pipeline.py), and how it becomes a
+constant of one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,8 +19,8 @@ from assay.tiles.hopper import gl
 class Work:
     """What a kernel adds to the template, and its sizes; a constant of the compiled kernel.
 
-    A subclass has these functions, whose first argument is the work itself and whose second is `g`, the kernel's
-    arguments as a tuple:
+    A subclass has these functions, whose first argument is the work itself and whose second is `g`, the
+    kernel's arguments as a tuple:
 
         room(w, g)                       shared memory, as a tuple
         tiles(w, g)                      how many tiles there are
@@ -29,6 +32,7 @@ class Work:
         step(w, g, at, part, k, state, room, slot, before)   the state after step k; `before` is the last slot
         last(w, g, at, part, state, room, slot)     the state when all products have ended
         finish(w, g, at, part, state, room)    the state into global memory
+
     """
 
     stages: int
@@ -38,7 +42,7 @@ class Work:
     """A digest of the functions: compiled kernels are cached by constants, and do not see into this one."""
 
     def __post_init__(self) -> None:
-        source = inspect.getsource(inspect.getmodule(type(self)))
+        source = inspect.getsource(sys.modules[type(self).__module__])
         object.__setattr__(self, "code", hashlib.sha256(source.encode()).hexdigest()[:16])
 
     @property

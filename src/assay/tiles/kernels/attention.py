@@ -1,19 +1,29 @@
 """O = softmax(scale * Q K^T) V for each head: forward, causal or not, grouped queries, any length.
 
-Q and O are (batch * heads, S, D), K and V (batch * kv_heads, T, D), bf16 or fp16; scores and sums are float32. A tile is
-128 queries of one head, 64 for each consumer; a step is one block of keys and values. The scores of a step are computed
-while the product with the values of the step before is in flight. Causal: query s sees keys up to s + T - S; blocks
-that it does not see are not loaded, those it sees in part come first and are the only ones that are masked.
+Q and O are (batch * heads, S, D), K and V (batch * kv_heads, T, D), bf16 or fp16; scores and sums are
+float32. A tile is 128 queries of one head, 64 for each consumer; a step is one block of keys and values.
+The scores of a step are computed while the product with the values of the step before is in flight.
+Causal: query s sees keys up to s + T - S; blocks that it does not see are not loaded, those it sees in
+part come first and are the only ones that are masked.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+import triton
+from torch.nn.functional import scaled_dot_product_attention
+
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
+from assay.tiles.launch import can_be_described, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
+
+HEAD_SIZES = (64, 128)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,9 @@ class Attention(Work):
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
         keys = room[1].index(slot).reshape([w.BN, w.D]).permute((1, 0))
         zeros = gl.zeros([64, w.BN], gl.float32, layout)
-        return warpgroup_mma(room[0].index(part).reshape([64, w.D]), keys, zeros, use_acc=False, is_async=True)
+        return warpgroup_mma(
+            room[0].index(part).reshape([64, w.D]), keys, zeros, use_acc=False, is_async=True
+        )
 
     @jit
     def masked(w: gl.constexpr, g, at, part: gl.constexpr, k, s):
@@ -142,3 +154,108 @@ class Attention(Work):
 @jit
 def attention_kernel(q, k, v, o, S, T, heads, group, scale, lse, w: gl.constexpr):
     pipeline(w, (q, k, v, o, S, T, heads, group, scale, lse))
+
+
+def reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
+) -> torch.Tensor:
+    group = q.shape[1] // k.shape[1]
+    keys, values = (x.float().repeat_interleave(group, 1) for x in (k, v))
+    scores = q.float() @ keys.mT * (scale or q.shape[-1] ** -0.5)
+    if is_causal:
+        s, t = scores.shape[-2:]
+        hidden = torch.ones(s, t, dtype=torch.bool, device=q.device).triu(t - s + 1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    # A query that sees no key has no weights: its output is zero.
+    return (scores.softmax(-1).nan_to_num(0.0) @ values).to(q.dtype)
+
+
+@torch.library.custom_op("assay::attention", mutates_args=())
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, heads, s, d = q.shape
+    kv_heads, t = k.shape[1:3]
+    o, sums = torch.empty_like(q), q.new_empty(batch, heads, s, dtype=torch.float32)
+    work = Attention(stages=3, D=d, is_causal=is_causal)
+    flat = [x.view(-1, *x.shape[2:]) for x in (q, k, v, o)]
+    rows = (64, work.BN, work.BN, 64)
+    described = [describe(x, [1, n, d]) for x, n in zip(flat, rows, strict=True)]
+    arguments = (*described, s, t, batch * heads, heads // kv_heads, scale * math.log2(math.e), sums)
+    programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
+    launch(attention_kernel, programs, arguments, work, q)
+    return o, sums
+
+
+@_attention.register_fake
+def _(q, k, v, is_causal, scale):
+    return torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
+) -> torch.Tensor:
+    """Q (batch, heads, S, D) against K and V (batch, kv_heads, T, D); each of them serves heads /
+    kv_heads queries.
+
+    With gradients, or for head sizes other than 64 and 128, torch's own attention answers.
+    """
+    need_dtype(q, k, v, of=(torch.bfloat16, torch.float16))
+    need_one_device(q, k, v)
+    need_few(q, k, v)
+    if not (q.dim() == k.dim() == 4 and k.shape == v.shape and q.shape[::3] == k.shape[::3]):
+        shapes = ", ".join(str(list(x.shape)) for x in (q, k, v))
+        raise Unsupported(f"{shapes}: want (batch, heads, S, D) and twice (batch, kv_heads, T, D)")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise Unsupported(f"{q.shape[1]} heads cannot share {k.shape[1]}")
+    if not q.is_cuda or 0 in (*q.shape, *k.shape):
+        return reference(q, k, v, is_causal, scale)
+    q, k, v = (x.contiguous() for x in (q, k, v))
+    needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    usable = runs_on_hopper(q, k, v) and q.shape[-1] in HEAD_SIZES and all(map(can_be_described, (q, k, v)))
+    if needs_gradients or not usable:
+        return _by_torch(q, k, v, is_causal, scale)
+    return _attention(q, k, v, is_causal, scale or q.shape[-1] ** -0.5)[0]
+
+
+def _by_torch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float | None
+) -> torch.Tensor:
+    if is_causal and q.shape[2] != k.shape[2]:  # torch counts its diagonal from the other end
+        return reference(q, k, v, is_causal, scale)
+    return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, enable_gqa=True)
+
+
+def inputs(
+    batch: int, heads: int, kv_heads: int, s: int, t: int, d: int, is_causal: bool, device: str
+) -> tuple[torch.Tensor | bool, ...]:
+    q = torch.randn(batch, heads, s, d, device=device).bfloat16()
+    k, v = (torch.randn(batch, kv_heads, t, d, device=device).bfloat16() for _ in range(2))
+    return q, k, v, is_causal
+
+
+def cost(batch: int, heads: int, kv_heads: int, s: int, t: int, d: int, is_causal: bool) -> Cost:
+    """A causal problem has the products of those pairs that see each other."""
+    pairs = s * t - s * (s - 1) // 2 if is_causal else s * t
+    return Cost(4 * batch * d * (heads * s + kv_heads * t), 4 * batch * heads * pairs * d)
+
+
+def _sizes(s: int, d: int, is_causal: bool) -> dict[str, int | bool]:
+    return {
+        "batch": 16384 // s, "heads": 16, "kv_heads": 16, "s": s, "t": s, "d": d, "is_causal": is_causal
+    }  # fmt: skip
+
+
+ENTRY = Kernel(
+    name="attention",
+    formula="softmax(scale * Q K^T) V",
+    run=attention,
+    reference=reference,
+    inputs=inputs,
+    cases=(
+        {"batch": 1, "heads": 2, "kv_heads": 1, "s": 200, "t": 300, "d": 64, "is_causal": True},
+        {"batch": 2, "heads": 2, "kv_heads": 2, "s": 130, "t": 70, "d": 128, "is_causal": False},
+    ),
+    sizes=tuple(_sizes(s, d, c) for d in (128, 64) for c in (False, True) for s in (2048, 4096, 8192, 16384)),
+    cost=cost,
+)

@@ -1,16 +1,33 @@
 """C = epilogue(A @ B): bf16 or fp16 in, float32 inside.
 
-A is (M, K); B is (K, N), or (N, K) as linear layers keep it. Tiles of 128 x 256, or 128 x 128 where there are few,
-64 deep; two consumers of 64 rows each. The epilogue adds a bias, applies an activation, adds a residual, in float32.
+A is (M, K); B is (K, N), or (N, K) as linear layers keep it. Tiles of 128 x 256, or 128 x 128 where there
+are few, 64 deep; two consumers of 64 rows each. The epilogue adds a bias, applies an activation, adds a
+residual, in float32.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import torch
+import triton
+from torch.nn.functional import gelu, silu
+
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.pipeline import pipeline
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
+from assay.tiles.launch import can_be_described, describe, launch, multiprocessors, runs_on_hopper
+from assay.tiles.pipeline import grouped, pipeline
 from assay.tiles.work import Work
+
+ACTIVATIONS = {
+    "": lambda x: x,
+    "relu": torch.relu,
+    "silu": silu,
+    "gelu": lambda x: gelu(x, approximate="tanh"),
+}
+WIDE_FROM = 100
+"""So many tiles of 256 columns keep 132 multiprocessors busy."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +56,7 @@ class Gemm(Work):
 
     @jit
     def place(w: gl.constexpr, g, t):
-        rows = gl.cdiv(g[3], 128)
-        width = w.group * gl.cdiv(g[4], w.BN)
-        first = (t // width) * w.group
-        high = min(rows - first, w.group)
-        return first + (t % width) % high, (t % width) // high
+        return grouped(t, gl.cdiv(g[3], 128), gl.cdiv(g[4], w.BN), w.group)
 
     @jit
     def steps(w: gl.constexpr, g, at):
@@ -83,23 +96,9 @@ class Gemm(Work):
 
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, acc, room):
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
         row = at[0] * 128 + part * 64
         column = at[1] * w.BN
-        if w.has_bias:
-            n = column + gl.arange(0, w.BN, gl.SliceLayout(0, layout))
-            acc += gl.expand_dims(gl.load(g[6] + n, n < g[4], other=0.0).to(gl.float32), 0)
-        if w.activation == "relu":
-            acc = gl.maximum(acc, 0.0)
-        if w.activation == "silu":
-            acc = acc / (1 + gl.exp2(acc * -1.4426950408889634))
-        if w.activation == "gelu":
-            acc = acc / (1 + gl.exp2(acc * (-2.302208198144325 - 0.1029432396800475 * acc * acc)))
-        if w.has_residual:
-            m = gl.expand_dims(row + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
-            n = gl.expand_dims(column + gl.arange(0, w.BN, gl.SliceLayout(0, layout)), 0)
-            inside = (m < g[3]) & (n < g[4])
-            acc += gl.load(g[7] + m * g[4] + n, inside, other=0.0).to(gl.float32)
+        acc = _epilogue(w, g, row, column, acc)
         tma.store_wait(0)
         room[2].index(part).store(acc.to(g[2].dtype))
         fence_async_shared()
@@ -107,5 +106,186 @@ class Gemm(Work):
 
 
 @jit
+def _epilogue(w: gl.constexpr, g, row, column, acc):
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
+    n = column + gl.arange(0, w.BN, gl.SliceLayout(0, layout))
+    if w.has_bias:
+        acc += gl.expand_dims(gl.load(g[6] + n, n < g[4], other=0.0).to(gl.float32), 0)
+    if w.activation == "relu":
+        acc = gl.maximum(acc, 0.0)
+    if w.activation == "silu":
+        acc = acc / (1 + gl.exp2(acc * -1.4426950408889634))
+    if w.activation == "gelu":
+        acc = acc / (1 + gl.exp2(acc * (-2.302208198144325 - 0.1029432396800475 * acc * acc)))
+    if w.has_residual:
+        m = gl.expand_dims(row + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
+        n = gl.expand_dims(n, 0)
+        inside = (m < g[3]) & (n < g[4])
+        acc += gl.load(g[7] + m * g[4] + n, inside, other=0.0).to(gl.float32)
+    return acc
+
+
+@jit
 def gemm_kernel(a, b, c, M, N, K, bias, residual, w: gl.constexpr):
     pipeline(w, (a, b, c, M, N, K, bias, residual))
+
+
+def reference(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    activation: str = "",
+) -> torch.Tensor:
+    return _finished(a.float() @ b.float(), bias, residual, activation).to(a.dtype)
+
+
+def _finished(
+    c: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None, activation: str
+) -> torch.Tensor:
+    c = ACTIVATIONS[activation](c.float() if bias is None else c.float() + bias.float())
+    return c if residual is None else c + residual.float()
+
+
+@torch.library.custom_op("assay::gemm", mutates_args=())
+def _gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: str,
+) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    c = a.new_empty(m, n)
+    work = choose(m, n, is_transposed=b.stride(0) == 1, bias=bias, residual=residual, activation=activation)
+    given = b.T if work.transposed else b
+    block = [work.BN, work.BK] if work.transposed else [work.BK, work.BN]
+    arguments = (
+        describe(a, [64, work.BK]),
+        describe(given, block),
+        describe(c, [64, work.BN]),
+        *(m, n, k),
+        c if bias is None else bias,
+        c if residual is None else residual,
+    )
+    tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
+    launch(gemm_kernel, min(tiles, multiprocessors(a)), arguments, work, a)
+    return c
+
+
+@_gemm.register_fake
+def _(a, b, bias, residual, activation):
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+def choose(
+    m: int,
+    n: int,
+    *,
+    is_transposed: bool = False,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    activation: str = "",
+) -> Gemm:
+    """Wide tiles where there are enough of them; a residual takes the registers that they need."""
+    is_wide = residual is None and triton.cdiv(m, 128) * triton.cdiv(n, 256) >= WIDE_FROM
+    return Gemm(
+        stages=3 if is_wide else 5,
+        BN=256 if is_wide else 128,
+        transposed=is_transposed,
+        has_bias=bias is not None,
+        has_residual=residual is not None,
+        activation=activation,
+    )
+
+
+def _keep(ctx, inputs, output) -> None:
+    a, b, bias, residual, ctx.activation = inputs
+    ctx.save_for_backward(a, b, bias)
+    ctx.has_residual = residual is not None
+
+
+def _backward(ctx, grad):
+    """The two products; what an activation lets through is computed again, from float32 sums."""
+    a, b, bias = ctx.saved_tensors
+    through = grad
+    if ctx.activation:
+        with torch.enable_grad():
+            before = gemm(a, b, bias).detach().float().requires_grad_()
+            through = torch.autograd.grad(ACTIVATIONS[ctx.activation](before), before, grad.float())[0]
+        through = through.to(a.dtype)
+    of_a, of_b = gemm(through, b.T), gemm(a.T, through)
+    of_bias = through.float().sum(0).to(a.dtype) if bias is not None else None
+    return of_a, of_b, of_bias, grad if ctx.has_residual else None, None
+
+
+_gemm.register_autograd(_backward, setup_context=_keep)
+
+
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    activation: str = "",
+) -> torch.Tensor:
+    """activation(a @ b + bias) + residual, with a (..., K), b (K, N), bias (N), residual (..., N).
+
+    Where this is no Hopper, or rows do not begin at multiples of 16 bytes, torch's own product answers.
+    """
+    shape = _checked(a, b, bias, residual, activation)
+    if not a.is_cuda:
+        return reference(a, b, bias, residual, activation)
+    rows = a.reshape(math.prod(shape[:-1]), a.shape[-1])
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    b = b if 1 in b.stride() else b.contiguous()
+    usable = runs_on_hopper(rows, b) and can_be_described(rows) and can_be_described(b)
+    if not usable or 0 in (*rows.shape, *b.shape):
+        return _finished(a @ b, bias, residual, activation).to(a.dtype)
+    flat = None if residual is None else residual.reshape(rows.shape[0], -1).contiguous()
+    return _gemm(rows, b, None if bias is None else bias.contiguous(), flat, activation).view(shape)
+
+
+def _checked(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: str,
+) -> tuple[int, ...]:
+    """The result's shape."""
+    given = [t for t in (a, b, bias, residual) if t is not None]
+    need_dtype(*given, of=(torch.bfloat16, torch.float16))
+    need_one_device(*given)
+    need_few(*given)
+    if activation not in ACTIVATIONS:
+        names = ", ".join(filter(None, ACTIVATIONS))
+        raise Unsupported(f"there is no activation {activation!r}: use one of {names}")
+    if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[0]:
+        raise Unsupported(f"{list(a.shape)} @ {list(b.shape)} is no product: (..., K) @ (K, N) is")
+    shape = (*a.shape[:-1], b.shape[1])
+    if bias is not None and bias.shape != shape[-1:]:
+        raise Unsupported(f"a bias of {list(bias.shape)} for {shape[-1]} columns")
+    if residual is not None and residual.shape != shape:
+        raise Unsupported(f"a residual of {list(residual.shape)} for a result of {list(shape)}")
+    return shape
+
+
+def inputs(m: int, n: int, k: int, device: str) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.randn(shape, device=device).bfloat16() for shape in ((m, k), (k, n)))
+
+
+def cost(m: int, n: int, k: int) -> Cost:
+    return Cost(2 * (m * k + k * n + m * n), 2 * m * n * k)
+
+
+ENTRY = Kernel(
+    name="gemm",
+    formula="activation(A @ B + bias) + residual",
+    run=gemm,
+    reference=reference,
+    inputs=inputs,
+    cases=({"m": 256, "n": 256, "k": 256}, {"m": 300, "n": 200, "k": 520}, {"m": 64, "n": 128, "k": 1000}),
+    sizes=tuple({"m": n, "n": n, "k": n} for n in (1024, 2048, 4096, 8192, 16384)),
+    cost=cost,
+)
