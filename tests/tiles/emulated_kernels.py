@@ -63,3 +63,41 @@ def attention_error(
     scores = (q.float() @ keys.mT * scale).masked_fill(~mask, -math.inf)
     told = torch.logsumexp(scores * math.log(2), -1) / math.log(2)
     return max(relative(o, wanted), relative(sums, told))
+
+
+def gradient_error(
+    module: types.ModuleType,
+    heads: int,
+    kv_heads: int,
+    s: int,
+    t: int,
+    seed: int,
+    *,
+    d: int = 64,
+    is_causal: bool = False,
+) -> float:
+    """By how much dQ, dK or dV is off."""
+    torch.manual_seed(seed)
+    q, do = (torch.randn(heads, s, d).bfloat16() for _ in range(2))
+    k, v = (torch.randn(kv_heads, t, d).bfloat16() for _ in range(2))
+    group, scale = heads // kv_heads, d**-0.5
+    leaves = [x.float().requires_grad_() for x in (q, k, v)]
+    mask = torch.ones(s, t, dtype=torch.bool).tril(t - s) if is_causal else torch.ones(s, t, dtype=torch.bool)
+    keys, values = (x.repeat_interleave(group, 0) for x in leaves[1:])
+    scores = (leaves[0] @ keys.mT * scale).masked_fill(~mask, -math.inf)
+    o = scores.softmax(-1) @ values
+    o.backward(do.float())
+    sums, delta = torch.logsumexp(scores, -1).detach() / math.log(2), (do.float() * o.detach()).sum(-1)
+    made = [torch.full_like(x, math.nan) for x in (q, k, v)]
+    by_query = module.QueryGradient(D=d, is_causal=is_causal)
+    by_key = module.KeyGradient(D=d, is_causal=is_causal)
+    rest = group, scale * math.log2(math.e), scale, sums, delta
+    given = [Descriptor(x, [1, by_query.BN, d]) for x in (q, do, k, v)]
+    outs = [Descriptor(x, [1, 64, d]) for x in made]
+    emulate(
+        module.query_gradient_kernel, (2,), *given, outs[0], s, t, heads, *rest, by_query.constant, seed=seed
+    )
+    emulate(
+        module.key_gradient_kernel, (2,), *given, *outs[1:], s, t, kv_heads, *rest, by_key.constant, seed=seed
+    )
+    return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))

@@ -12,6 +12,7 @@ import assay.tiles
 
 TILES = Path(assay.tiles.__file__).parent
 PIPELINE, GEMM, ATTENTION = "pipeline", "kernels/gemm", "kernels/attention"
+BACKWARD = "kernels/attention_backward"
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,14 @@ def _load(name: str, text: str, folder: Path) -> types.ModuleType:
 
 
 BUGS = (
-    Bug("slot read before it is full", PIPELINE, "            mbarrier.wait(full.index(slot), (i // w.stages) & 1)\n", ""),
+    Bug("slot read before it is full", PIPELINE, "    mbarrier.wait(full.index(slot), ((i + 1) // w.stages) & 1)\n", ""),
     Bug("first slot read before it is full", PIPELINE, "        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n", ""),
     Bug("producer does not wait", PIPELINE, "            mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)\n", ""),
     Bug("producer waits for the wrong phase", PIPELINE, "mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)", "mbarrier.wait(empty.index(slot), (i // w.stages) & 1)"),
-    Bug("consumer waits for the wrong phase", PIPELINE, "            mbarrier.wait(full.index(slot), (i // w.stages) & 1)\n", "            mbarrier.wait(full.index(slot), ((i // w.stages) & 1) ^ 1)\n"),
+    Bug("consumer waits for the wrong phase", PIPELINE, "mbarrier.wait(full.index(slot), ((i + 1) // w.stages) & 1)", "mbarrier.wait(full.index(slot), (((i + 1) // w.stages) & 1) ^ 1)"),
     Bug("one arrival empties a slot", PIPELINE, "mbarrier.init(empty.index(s), count=w.consumers)", "mbarrier.init(empty.index(s), count=1)"),
-    Bug("slot given back too early", PIPELINE, "            mbarrier.arrive(empty.index(before), count=1)\n", "            mbarrier.arrive(empty.index(slot), count=1)\n"),
-    Bug("slot given back before its step", PIPELINE, "            state = w.step(w, g, at, part, k, state, room, slot, before)\n            mbarrier.arrive(empty.index(before), count=1)\n", "            mbarrier.arrive(empty.index(before), count=1)\n            state = w.step(w, g, at, part, k, state, room, slot, before)\n"),
+    Bug("slot given back too early", PIPELINE, "    mbarrier.arrive(empty.index(before), count=1)\n", "    mbarrier.arrive(empty.index(slot), count=1)\n"),
+    Bug("slot given back before its step", PIPELINE, "    state = w.step(w, g, at, part, k, state, room, slot, before, is_head)\n    mbarrier.arrive(empty.index(before), count=1)\n", "    mbarrier.arrive(empty.index(before), count=1)\n    state = w.step(w, g, at, part, k, state, room, slot, before, is_head)\n"),
     Bug("last slot never given back", PIPELINE, "        mbarrier.arrive(empty.index(i % w.stages), count=1)\n", ""),
     Bug("last slot given back too early", PIPELINE, "        state = w.last(w, g, at, part, state, room, i % w.stages)\n        mbarrier.arrive(empty.index(i % w.stages), count=1)\n", "        mbarrier.arrive(empty.index(i % w.stages), count=1)\n        state = w.last(w, g, at, part, state, room, i % w.stages)\n", GEMM),
     Bug("ring not counted on", PIPELINE, "        i += 1\n        w.finish(", "        w.finish("),
@@ -86,5 +87,11 @@ BUGS = (
     Bug("keys beyond the end seen", ATTENTION, "        seen = key < g[5]\n", "        seen = key < g[5] + 1000\n", ATTENTION),
     Bug("queries without a fence", ATTENTION, "        fence_async_shared()\n", "", ATTENTION),
     Bug("output store not waited for", ATTENTION, "        tma.store_wait(0)\n", "", ATTENTION),
+    Bug("a block seen in part is not masked", ATTENTION, "return 128 // self.BN + 1 if", "return 1 if", ATTENTION),
     Bug("causal mask off by one", ATTENTION, "(key <= query + g[5] - g[4])", "(key < query + g[5] - g[4])", ATTENTION),
+    Bug("gradients without the sums", BACKWARD, "p * (dp - gl.expand_dims(delta, 0))", "p * dp", BACKWARD),
+    Bug("keys walked by the wrong head", BACKWARD, "return at[1] * g[9] + k // blocks,", "return at[1] + k // blocks,", BACKWARD),
+    Bug("gradients left in flight", BACKWARD, "        return warpgroup_mma_wait(0, (dk, dv))\n", "        return warpgroup_mma_wait(1, (dk, dv))\n", BACKWARD),
+    Bug("weights of keys that are not seen", BACKWARD, "p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)", "p = p + 0.0", BACKWARD),
+    Bug("one key gradient stored twice", BACKWARD, "tma.async_copy_shared_to_global(g[5], corner, room[3].index(part))", "tma.async_copy_shared_to_global(g[5], corner, room[2].index(part))", BACKWARD),
 )  # fmt: skip

@@ -7,6 +7,12 @@ import torch
 
 from assay.tiles.gate import MOST_SHARED_BYTES, Compiled, block, compile_for_hopper, pointer
 from assay.tiles.kernels.attention import Attention, attention_kernel
+from assay.tiles.kernels.attention_backward import (
+    KeyGradient,
+    QueryGradient,
+    key_gradient_kernel,
+    query_gradient_kernel,
+)
 from assay.tiles.kernels.gemm import Gemm, gemm_kernel
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -76,3 +82,22 @@ def test_changed_functions_make_another_kernel() -> None:
     one, other = repr(Gemm().constant), repr(Gemm(stages=4).constant)
     assert one != other and Gemm().code in one and len(Gemm().code) == 16
     assert Attention().code != Gemm().code
+
+
+@pytest.mark.parametrize(
+    ("kernel", "work"),
+    [
+        (query_gradient_kernel, QueryGradient()),
+        (query_gradient_kernel, QueryGradient(D=64, is_causal=True)),
+        (key_gradient_kernel, KeyGradient(BM=32, stages=6, is_causal=True)),
+        (key_gradient_kernel, KeyGradient(D=64)),
+    ],
+)
+def test_gradients_of_attention(kernel, work: QueryGradient | KeyGradient) -> None:
+    walked = getattr(work, "BM", 64)
+    rows = {"q": walked, "do": walked, "k": 64, "v": 64, "dq": 64, "dk": 64, "dv": 64}
+    types = {name: block(torch.bfloat16, [1, n, work.D]) for name, n in rows.items()}
+    types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group"), "i32")
+    types |= {"scale2": "fp32", "scale": "fp32", "sums": "*fp32", "delta": "*fp32"}
+    given = {name: types[name] for name in kernel.arg_names if name in types}
+    assert compile_for_hopper(kernel, given, {"w": work.constant}).complaints == []

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from emulated_kernels import attention_error, gemm_error
-from seeded import ATTENTION, BUGS, GEMM, Bug
+from emulated_kernels import attention_error, gemm_error, gradient_error
+from seeded import ATTENTION, BACKWARD, BUGS, GEMM, Bug
 
 from assay.tiles.emulate import EmulationError
-from assay.tiles.kernels import attention, gemm
+from assay.tiles.kernels import attention, attention_backward, gemm
 
 ROUNDED = 4e-3
 """Half a unit of bfloat16, and the sums' own."""
@@ -47,6 +47,20 @@ def test_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: i
     assert attention_error(attention, heads, kv_heads, s, t, seed, **how) < ROUNDED
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "s", "t", "how"),
+    [
+        (2, 1, 256, 256, {}),
+        (2, 2, 200, 300, {"is_causal": True, "d": 128}),
+        (4, 2, 130, 130, {"is_causal": True}),
+        (1, 1, 70, 500, {}),
+    ],
+)
+def test_gradients_of_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int) -> None:
+    assert gradient_error(attention_backward, heads, kv_heads, s, t, seed, **how) < ROUNDED
+
+
 def shows(bug: Bug, kernel: str, folder: Path) -> bool:
     """Whether anybody who runs it under a few schedules would notice."""
     module = bug.load(kernel, folder)
@@ -54,6 +68,8 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
         try:
             if kernel == GEMM:
                 error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
+            elif kernel == BACKWARD:
+                error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=seed % 2 == 0)
             else:
                 error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
         except EmulationError:
@@ -69,6 +85,6 @@ def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
 
 
-@pytest.mark.parametrize("kernel", [GEMM, ATTENTION])
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD])
 def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
     assert not shows(Bug("none", "", "", ""), kernel, tmp_path)

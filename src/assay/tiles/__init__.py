@@ -1,6 +1,7 @@
 """Tile kernels as functions: `from assay.tiles import attention, gemm`.
 
-Each takes whatever its reference takes, and is right or refuses; where its kernel does not apply, torch answers.
+Each takes whatever its reference takes, and is right or refuses. Where its kernel does not apply, torch
+answers.
 """
 
 from __future__ import annotations

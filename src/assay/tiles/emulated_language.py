@@ -91,11 +91,13 @@ class Product:
         product = a @ b
         self.value = product + settled(self._acc) if self._use_acc else product
 
-    @classmethod
-    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise EmulationError(IN_FLIGHT)
 
-    def __getattr__(self, name: str) -> Any:
+    __getattr__ = __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __truediv__ = _refuse
+
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
         raise EmulationError(IN_FLIGHT)
 
 

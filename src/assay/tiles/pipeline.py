@@ -77,15 +77,16 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
         at = w.place(w, g, t)
         if w.enters:
             mbarrier.wait(entered.index(0), tile & 1)
+        steps = w.steps(w, g, at)
+        heads = min(steps, w.heads)
         mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
         state = w.first(w, g, at, part, room, i % w.stages)
-        for k in range(1, w.steps(w, g, at)):
-            before = i % w.stages
+        for k in range(1, heads):
+            state = _step(w, g, at, part, k, state, room, i, full, empty, True)
             i += 1
-            slot = i % w.stages
-            mbarrier.wait(full.index(slot), (i // w.stages) & 1)
-            state = w.step(w, g, at, part, k, state, room, slot, before)
-            mbarrier.arrive(empty.index(before), count=1)
+        for k in range(heads, steps):
+            state = _step(w, g, at, part, k, state, room, i, full, empty, False)
+            i += 1
         state = w.last(w, g, at, part, state, room, i % w.stages)
         mbarrier.arrive(empty.index(i % w.stages), count=1)
         i += 1
@@ -94,6 +95,16 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
             mbarrier.arrive(left.index(0), count=1)
         tile += 1
     tma.store_wait(0)
+
+
+@jit
+def _step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, i, full, empty, is_head: gl.constexpr):
+    before = i % w.stages
+    slot = (i + 1) % w.stages
+    mbarrier.wait(full.index(slot), ((i + 1) // w.stages) & 1)
+    state = w.step(w, g, at, part, k, state, room, slot, before, is_head)
+    mbarrier.arrive(empty.index(before), count=1)
+    return state
 
 
 @jit

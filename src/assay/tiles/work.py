@@ -29,15 +29,17 @@ class Work:
         load(w, g, at, k, room, slot, bar)     step k into a slot, its bytes announced to the barrier
         enter(w, g, at, room, bar)       what belongs to the tile, if `enters`
         first(w, g, at, part, room, slot)      the state after step 0
-        step(w, g, at, part, k, state, room, slot, before)   the state after step k; `before` is the last slot
+        step(w, g, at, part, k, state, room, slot, before, is_head)
+                                         the state after step k; `before` is the last slot, and the first
+                                         `heads` steps are told
         last(w, g, at, part, state, room, slot)     the state when all products have ended
         finish(w, g, at, part, state, room)    the state into global memory
-
     """
 
     stages: int
     consumers: int = 2
     enters: ClassVar[bool] = False
+    heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
     """A digest of the functions: compiled kernels are cached by constants, and do not see into this one."""
 

@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
+from assay.tiles.kernels.attention_backward import attention_backward
 from assay.tiles.launch import can_be_described, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
@@ -34,6 +35,11 @@ class Attention(Work):
     """Keys of a step."""
     is_causal: bool = False
     enters: ClassVar[bool] = True
+
+    @property
+    def heads(self) -> int:
+        """Blocks that a tile sees in part: those its 128 queries lie in, and one more if they lie askew."""
+        return 128 // self.BN + 1 if self.is_causal else 1
 
     @jit
     def room(w: gl.constexpr, g):
@@ -116,13 +122,13 @@ class Attention(Work):
         return gl.zeros([64, w.D], gl.float32, out), m, gl.sum(p, 1), w.operand(w, g, p)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, before):
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, before, is_head: gl.constexpr):
         out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
         acc, m, total, p = state
         s = w.scores(w, part, room, slot)
         acc = warpgroup_mma(p, room[2].index(before).reshape([w.BN, w.D]), acc, is_async=True)
         s = warpgroup_mma_wait(1, (s,))
-        if w.is_causal:
+        if is_head:
             s = w.masked(w, g, at, part, k, s)
         p, m, less = w.softmax(w, g, s, m)
         total = total * less + gl.sum(p, 1)
@@ -192,13 +198,27 @@ def _(q, k, v, is_causal, scale):
     return torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
+def _keep(ctx, inputs, output) -> None:
+    q, k, v, ctx.is_causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+
+
+def _backward(ctx, grad, _):
+    q, k, v, o, sums = ctx.saved_tensors
+    grads = attention_backward(grad.contiguous(), q, k, v, o, sums, ctx.is_causal, ctx.scale)
+    return *grads, None, None
+
+
+_attention.register_autograd(_backward, setup_context=_keep)
+
+
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
 ) -> torch.Tensor:
     """Q (batch, heads, S, D) against K and V (batch, kv_heads, T, D); each of them serves heads /
     kv_heads queries.
 
-    With gradients, or for head sizes other than 64 and 128, torch's own attention answers.
+    For head sizes other than 64 and 128, and where this is no Hopper, torch's own attention answers.
     """
     need_dtype(q, k, v, of=(torch.bfloat16, torch.float16))
     need_one_device(q, k, v)
@@ -211,9 +231,8 @@ def attention(
     if not q.is_cuda or 0 in (*q.shape, *k.shape):
         return reference(q, k, v, is_causal, scale)
     q, k, v = (x.contiguous() for x in (q, k, v))
-    needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     usable = runs_on_hopper(q, k, v) and q.shape[-1] in HEAD_SIZES and all(map(can_be_described, (q, k, v)))
-    if needs_gradients or not usable:
+    if not usable:
         return _by_torch(q, k, v, is_causal, scale)
     return _attention(q, k, v, is_causal, scale or q.shape[-1] ** -0.5)[0]
 

@@ -87,7 +87,7 @@ class Gemm(Work):
         return w.product(w, part, gl.zeros([64, w.BN], gl.float32, layout), room, slot, False)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, before):
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, before, is_head: gl.constexpr):
         return w.product(w, part, acc, room, slot, True)
 
     @jit
