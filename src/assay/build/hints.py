@@ -87,7 +87,7 @@ PYTHON_HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No module named|cannot import name",
-        "only torch, triton, numpy and the problem's own support files can be imported",
+        "only torch, triton, numpy, assay.tiles and the problem's own support files can be imported",
     ),
     (
         r"invalid syntax|was never closed|unterminated|unexpected indent|expected an indented block|unindent",

@@ -37,6 +37,7 @@ from assay.worker.elsewhere import elsewhere
 from assay.worker.entry_types import Construction, Entry
 from assay.worker.gate import done_of, go_of, queue_wait, queue_write
 from assay.worker.graphed import GraphedCall
+from assay.worker.lending import lend
 from assay.worker.loading import load_candidate
 from assay.worker.muting import Launches, mute
 from assay.worker.placement import Placement
@@ -65,6 +66,7 @@ def main(plan: Plan, config: dict[str, Any], layers: list[Layer], control_fd: in
         _open_cuda(device)
     layers = layers + (seal() if config["sealed"] else [])
     sys.path[:] = [entry for entry in sys.path if entry not in config["hidden_paths"]]
+    lend()
     protocol.send(judge, {"ready": True, "layers": to_plain(layers)})
     session = Session(device, Path(plan.scratch))
     while True:

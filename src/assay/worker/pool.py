@@ -23,6 +23,7 @@ from assay.records.errors import JudgeFault
 from assay.sandbox import Limits, Plan, device_paths, readable_paths, unused_uid
 from assay.worker import protocol
 from assay.worker.handle import Child, Ends
+from assay.worker.lending import LENT_FOLDER
 
 START_TIMEOUT_S = 120.0
 _KEPT_VARIABLES = (
@@ -49,7 +50,7 @@ class Pool:
         self._preloaded = preloaded
         self._folder = tempfile.TemporaryDirectory(prefix="assay-")
         os.chmod(self._folder.name, 0o711)
-        self._readable = readable_paths()
+        self._readable = (*readable_paths(), str(LENT_FOLDER))
         self._devices = device_paths()
         self._zygote: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None

@@ -47,8 +47,7 @@ class Gemm(Work):
     def room(w: gl.constexpr, g):
         a = gl.allocate_shared_memory(g[0].dtype, [2 * w.stages, 64, w.BK], g[0].layout)
         b = gl.allocate_shared_memory(g[1].dtype, [w.stages] + g[1].block_type.shape, g[1].layout)
-        c = gl.allocate_shared_memory(g[2].dtype, [2, 64, w.BN], g[2].layout)
-        return a, b, c
+        return a, b, gl.allocate_shared_memory(g[2].dtype, [2, 64, w.BN], g[2].layout)
 
     @jit
     def tiles(w: gl.constexpr, g):
@@ -97,12 +96,11 @@ class Gemm(Work):
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, acc, room):
         row = at[0] * 128 + part * 64
-        column = at[1] * w.BN
-        acc = _epilogue(w, g, row, column, acc)
+        acc = _epilogue(w, g, row, at[1] * w.BN, acc)
         tma.store_wait(0)
         room[2].index(part).store(acc.to(g[2].dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(g[2], [row, column], room[2].index(part))
+        tma.async_copy_shared_to_global(g[2], [row, at[1] * w.BN], room[2].index(part))
 
 
 @jit
@@ -120,8 +118,7 @@ def _epilogue(w: gl.constexpr, g, row, column, acc):
     if w.has_residual:
         m = gl.expand_dims(row + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
         n = gl.expand_dims(n, 0)
-        inside = (m < g[3]) & (n < g[4])
-        acc += gl.load(g[7] + m * g[4] + n, inside, other=0.0).to(gl.float32)
+        acc += gl.load(g[7] + m * g[4] + n, (m < g[3]) & (n < g[4]), other=0.0).to(gl.float32)
     return acc
 
 
