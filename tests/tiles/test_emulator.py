@@ -41,6 +41,7 @@ def test_a_product_with_its_epilogue(m: int, n: int, k: int, how: dict, seed: in
         (2, 2, 200, 300, {"is_causal": True, "d": 128}),
         (4, 2, 130, 130, {"is_causal": True, "stages": 3}),
         (1, 1, 70, 500, {"stages": 3}),
+        (1, 1, 150, 170, {"d": 256, "BN": 32, "stages": 4, "is_causal": True}),
     ],
 )
 def test_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int) -> None:

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["attention", "gemm"]
+__all__ = [
+    "attention",
+    "combine",
+    "cross_entropy",
+    "dispatch",
+    "geglu",
+    "gemm",
+    "layer_norm",
+    "rms_norm",
+    "rotary",
+    "softmax",
+    "swiglu",
+    "topk_route",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assay.tiles.kernel import Kernel
-from assay.tiles.kernels import attention, gemm
+from assay.tiles.kernels import (
+    attention,
+    cross_entropy,
+    gated,
+    gemm,
+    layer_norm,
+    rms_norm,
+    rotary,
+    softmax,
+    topk_route,
+)
 
-KERNELS: Mapping[str, Kernel] = {entry.name: entry for entry in (gemm.ENTRY, attention.ENTRY)}
+KERNELS: Mapping[str, Kernel] = {
+    entry.name: entry
+    for entry in (
+        gemm.ENTRY,
+        attention.ENTRY,
+        rms_norm.ENTRY,
+        layer_norm.ENTRY,
+        softmax.ENTRY,
+        cross_entropy.ENTRY,
+        rotary.ENTRY,
+        *gated.ENTRIES,
+        *topk_route.ENTRIES,
+    )
+}

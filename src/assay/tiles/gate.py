@@ -90,7 +90,7 @@ def compile_for_hopper(kernel: Any, types: Mapping[str, str], constants: Mapping
     source = GluonASTSource(kernel, signature, values)
     made = triton.compile(source, target=HOPPER, options={"num_warps": 4, "maxnreg": CONSUMER_REGISTERS})
     text = made.asm["ptx"]
-    told = _assembled(text)
+    told = assembled(text)
     return Compiled(
         registers=_number(r"Used (\d+) registers", told),
         spilled_bytes=_number(r"(\d+) bytes spill stores", told) + _number(r"(\d+) bytes spill loads", told),
@@ -100,7 +100,7 @@ def compile_for_hopper(kernel: Any, types: Mapping[str, str], constants: Mapping
     )
 
 
-def _assembled(text: str) -> str:
+def assembled(text: str) -> str:
     """What ptxas says of it."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")

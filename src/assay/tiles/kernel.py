@@ -10,6 +10,8 @@ import torch
 import triton
 
 Sizes = Mapping[str, Any]
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+"""Asked once: kernels are made for the one or the other when they are imported, and compilers cannot ask."""
 MOST_ELEMENTS = 2**31 - 1
 """Offsets inside kernels are 32 bits wide."""
 
@@ -49,7 +51,7 @@ class Kernel:
 def launches(*tensors: torch.Tensor) -> bool:
     """Whether a Triton kernel can run on these: on a GPU, or interpreted; else the reference answers."""
     need_one_device(*tensors)
-    return tensors[0].is_cuda or triton.knobs.runtime.interpret
+    return tensors[0].is_cuda or INTERPRETED
 
 
 def need_one_device(*tensors: torch.Tensor) -> None:

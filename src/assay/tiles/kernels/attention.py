@@ -24,7 +24,9 @@ from assay.tiles.launch import can_be_described, describe, launch, multiprocesso
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
 
-HEAD_SIZES = (64, 128)
+STEPS = {64: {"BN": 128, "stages": 3}, 128: {"BN": 128, "stages": 3}, 256: {"BN": 32, "stages": 4}}
+"""What shared memory holds beside the queries, by head size."""
+MOST_GRADIENT_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def _attention(
     batch, heads, s, d = q.shape
     kv_heads, t = k.shape[1:3]
     o, sums = torch.empty_like(q), q.new_empty(batch, heads, s, dtype=torch.float32)
-    work = Attention(stages=3, D=d, is_causal=is_causal)
+    work = Attention(D=d, is_causal=is_causal, **STEPS[d])
     flat = [x.view(-1, *x.shape[2:]) for x in (q, k, v, o)]
     rows = (64, work.BN, work.BN, 64)
     described = [describe(x, [1, n, d]) for x, n in zip(flat, rows, strict=True)]
@@ -218,7 +220,8 @@ def attention(
     """Q (batch, heads, S, D) against K and V (batch, kv_heads, T, D); each of them serves heads /
     kv_heads queries.
 
-    For head sizes other than 64 and 128, and where this is no Hopper, torch's own attention answers.
+    For head sizes other than 64, 128 and 256 (which has no gradients), and where this is no Hopper, torch's
+    own attention answers.
     """
     need_dtype(q, k, v, of=(torch.bfloat16, torch.float16))
     need_one_device(q, k, v)
@@ -231,8 +234,10 @@ def attention(
     if not q.is_cuda or 0 in (*q.shape, *k.shape):
         return reference(q, k, v, is_causal, scale)
     q, k, v = (x.contiguous() for x in (q, k, v))
-    usable = runs_on_hopper(q, k, v) and q.shape[-1] in HEAD_SIZES and all(map(can_be_described, (q, k, v)))
-    if not usable:
+    d = q.shape[-1]
+    needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    usable = runs_on_hopper(q, k, v) and d in STEPS and all(map(can_be_described, (q, k, v)))
+    if not usable or (needs_gradients and d > MOST_GRADIENT_SIZE):
         return _by_torch(q, k, v, is_causal, scale)
     return _attention(q, k, v, is_causal, scale or q.shape[-1] ** -0.5)[0]
 

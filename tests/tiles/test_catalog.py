@@ -1,0 +1,26 @@
+"""The catalog: every kernel says what it computes, and its function can be had from the package."""
+
+from __future__ import annotations
+
+import pytest
+
+import assay.tiles
+from assay.tiles.catalog import KERNELS
+from assay.tiles.kernel import Kernel
+
+
+def test_the_package_gives_every_kernel_by_name() -> None:
+    assert set(assay.tiles.__all__) == set(KERNELS)
+    for name, kernel in KERNELS.items():
+        assert getattr(assay.tiles, name) is kernel.run
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        assay.tiles.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_an_entry_is_whole(kernel: Kernel) -> None:
+    assert kernel.formula and len(kernel.cases) > 1 and kernel.sizes and kernel.run.__doc__
+    for sizes in (*kernel.cases, *kernel.sizes):
+        cost = kernel.cost(**sizes)
+        assert cost.size_bytes > 0 and cost.flops >= 0
+    assert kernel.inputs(**kernel.cases[0], device="cpu")

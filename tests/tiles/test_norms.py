@@ -1,0 +1,380 @@
+"""Norms, softmax, cross entropy: interpreted on a CPU against their references, and compiled for Hopper.
+
+Run as a program, this file is the interpreted half: it prints, for each kernel and each check, what went
+wrong. Not covered here: bfloat16 values (the interpreter's are not those of a GPU), speed, and tensors of
+more than 2^31 elements.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton.compiler import ASTSource
+
+from assay.problems.layouts import lay_out
+from assay.tiles.gate import HOPPER, assembled
+from assay.tiles.kernel import Unsupported
+from assay.tiles.kernels import cross_entropy, layer_norm, rms_norm, softmax
+from assay.tiles.rows import stages as stages_of
+from assay.tiles.rows import tile
+
+MODULES = {"rms_norm": rms_norm, "layer_norm": layer_norm, "softmax": softmax, "cross_entropy": cross_entropy}
+SOURCES = Path(rms_norm.__file__).parents[3]
+TOLERANCES = {
+    torch.float32: {"rtol": 1e-4, "atol": 2e-5},
+    torch.float16: {"rtol": 2e-3, "atol": 2e-3},
+}
+LAYOUTS = ("strided", "offset", "transposed", "sliced")
+Check = tuple[str, Callable[[], None]]
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, dict[str, str]]:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_rms_norm_is_right(interpreted):
+    _all_right(interpreted["rms_norm"], least=28)
+
+
+def test_layer_norm_is_right(interpreted):
+    _all_right(interpreted["layer_norm"], least=28)
+
+
+def test_softmax_is_right(interpreted):
+    _all_right(interpreted["softmax"], least=24)
+
+
+def test_cross_entropy_is_right(interpreted):
+    _all_right(interpreted["cross_entropy"], least=30)
+
+
+def _all_right(told: dict[str, str], least: int) -> None:
+    assert len(told) >= least, sorted(told)
+    assert {name: wrong for name, wrong in told.items() if wrong} == {}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_on_a_cpu_the_reference_answers_and_has_a_gradient(name):
+    module = MODULES[name]
+    args = _leaves(module.inputs(rows=5, columns=12, dtype=torch.float32, device="cpu"))
+    found = module.ENTRY.run(*args)
+    assert torch.equal(found, module.reference(*args))
+    found.sum().backward()
+    assert args[0].grad is not None
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_cost_counts_the_bytes_of_inputs_and_outputs(name):
+    module = MODULES[name]
+    sizes = {"rows": 64, "columns": 100}
+    args = module.inputs(**sizes, dtype=torch.float16, device="cpu")
+    outputs = 0 if name == "cross_entropy" else 64 * 100 * 2
+    of_rows = 64 * 8 if name == "layer_norm" else 0
+    taken = sum(arg.numel() * arg.element_size() for arg in args)
+    assert module.cost(**sizes, dtype=torch.float16).size_bytes == taken + outputs + of_rows
+
+
+def _norm_forward(module: ModuleType, columns: int, **_: Any) -> tuple[Any, dict[str, Any], int]:
+    high, wide, warps = tile(columns, 32)
+    return module.forward_kernel, {"ROWS": high, "COLUMNS": wide}, warps
+
+
+def _norm_backward(module: ModuleType, columns: int, copied: int) -> tuple[Any, dict[str, Any], int]:
+    high, wide, warps = tile(columns, 16)
+    stages = stages_of(copied * high * wide * 2)
+    return module.backward_kernel, {"ROWS": high, "COLUMNS": wide, "STAGES": stages}, warps
+
+
+def _compiled_cases() -> Iterator[Any]:
+    for module in (rms_norm, layer_norm):
+        for columns in (128, 768, 8192):
+            name = f"{module.__name__.rpartition('.')[2]}-{columns}"
+            yield pytest.param(*_norm_forward(module, columns), id=f"{name}-forward")
+            yield pytest.param(*_norm_backward(module, columns, copied=3), id=f"{name}-backward")
+    for columns in (128, 4096, 32_768):
+        kernel, constants, warps = _norm_forward(softmax, columns)
+        yield pytest.param(kernel, constants, warps, id=f"softmax-{columns}-forward")
+    high, wide, warps = tile(softmax.BACKWARD_COLUMNS, 16)
+    yield pytest.param(softmax.backward_kernel, {"ROWS": high, "COLUMNS": wide}, warps, id="softmax-backward")
+    lanes = {"DEPTH": softmax.LONG_DEPTH, "LANES": softmax.LONG_LANES}
+    yield pytest.param(softmax.long_forward_kernel, lanes, softmax.LONG_WARPS, id="softmax-long-forward")
+    wide = {"COLUMNS": 2 * softmax.LONG_LANES}
+    yield pytest.param(softmax.long_backward_kernel, wide, softmax.LONG_WARPS, id="softmax-long-backward")
+    for columns in (1024, 128_256):
+        high, depth, lanes = cross_entropy.forward_tile(columns)
+        constants = {"ROWS": high, "DEPTH": depth, "LANES": lanes}
+        warps = high * depth * lanes // 1024
+        yield pytest.param(
+            cross_entropy.forward_kernel, constants, warps, id=f"cross_entropy-{columns}-forward"
+        )
+    yield pytest.param(
+        cross_entropy.backward_kernel, {"ROWS": 1, "COLUMNS": 4096}, 4, id="cross_entropy-backward"
+    )
+
+
+@pytest.mark.parametrize(("kernel", "constants", "warps"), tuple(_compiled_cases()))
+def test_compiles_for_hopper_with_wide_copies_and_no_spills(kernel, constants, warps):
+    names = kernel.arg_names
+    signature = {name: _type_of(name, constants) for name in names}
+    values = {(names.index(name),): value for name, value in constants.items()}
+    # What a launch finds out by itself where pointers and sizes are multiples of 16.
+    aligned = {
+        (k,): [["tt.divisibility", 16]] for k, n in enumerate(names) if n not in (*constants, "rows", "eps")
+    }
+    source = ASTSource(kernel, signature, values, aligned)
+    made = triton.compile(source, target=HOPPER, options={"num_warps": warps})
+    text = made.asm["ptx"]
+    assert re.findall(r"(\d+) bytes spill stores", assembled(text)) == ["0"]
+    assert made.metadata.shared <= 113_000, "two programs must fit on a processor"
+    assert re.search(r"ld\.global\S*\.v4\.b32|cp\.async\.cg\.shared\.global \S+ \S+ 0x10", text)
+    # One element of a row at a time: only the logit of the target is read so.
+    narrow = re.findall(r"(?:ld|st)\.global\S*\.b16", text)
+    assert len(narrow) <= (1 if kernel is cross_entropy.forward_kernel else 0)
+
+
+def _type_of(name: str, constants: dict[str, Any]) -> str:
+    if name in constants:
+        return "constexpr"
+    if name == "target_ptr":
+        return "*i64"
+    sums = ("mean_ptr", "rstd_ptr", "dweight_ptr", "dbias_ptr", "loss_ptr", "logsum_ptr", "dloss_ptr")
+    if name.endswith("_ptr"):
+        return "*fp32" if name in sums else "*bf16"
+    return "fp32" if name == "eps" else "i32"
+
+
+def _leaves(args: tuple[Any, ...]) -> list[Any]:
+    """The same values, each to be differentiated by."""
+    return [arg.detach().clone().requires_grad_() if arg.is_floating_point() else arg for arg in args]
+
+
+def _agree(
+    module: ModuleType,
+    args: tuple[Any, ...],
+    *,
+    used: tuple[int, ...] = (0, 1),
+    gradient: str = "strided",
+    **options: Any,
+) -> None:
+    """Results and gradients are the reference's.
+
+    Args:
+        used: of several results, those that have a gradient.
+        gradient: how the gradients of the results lie in memory.
+    """
+    tolerance = TOLERANCES[args[0].dtype]
+    # Not cloned: the layout would be lost.
+    mine = [arg.detach().requires_grad_() if arg.is_floating_point() else arg for arg in args]
+    theirs = _leaves(args)
+    found, wanted = (
+        result if isinstance(result, tuple) else (result,)
+        for result in (module.ENTRY.run(*mine, **options), module.reference(*theirs, **options))
+    )
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True, **tolerance)
+    gradients = [lay_out(torch.randn(w.shape).to(w.dtype), gradient) for w in wanted]
+    for results in (found, wanted):
+        torch.autograd.backward(
+            [r for k, r in enumerate(results) if k in used], [g for k, g in enumerate(gradients) if k in used]
+        )
+    for one, other in zip(mine, theirs, strict=True):
+        if one.is_floating_point():
+            torch.testing.assert_close(one.grad, other.grad, equal_nan=True, **tolerance)
+
+
+def _refuses(run: Callable[..., Any], word: str, *args: Any, **options: Any) -> None:
+    try:
+        run(*args, **options)
+    except Unsupported as told:
+        assert word in str(told), told
+    else:
+        raise AssertionError("was not refused")
+
+
+def _compiles(module: ModuleType, args: list[Any]) -> None:
+    """In one graph, with gradients."""
+
+    def first(*args: Any) -> torch.Tensor:
+        found = module.ENTRY.run(*args)
+        return found[0] if isinstance(found, tuple) else found
+
+    first(*args).square().sum().backward()
+    wanted = [arg.grad for arg in args]
+    again = _leaves(tuple(args))
+    torch.compile(first, fullgraph=True, backend="aot_eager")(*again).square().sum().backward()
+    torch.testing.assert_close([arg.grad for arg in again], wanted)
+
+
+def _common_checks(module: ModuleType) -> Iterator[Check]:
+    for dtype in TOLERANCES:
+        for sizes in module.ENTRY.cases:
+            args = module.inputs(**sizes, dtype=dtype, device="cpu")
+            yield f"{dtype} {dict(sizes)}", lambda args=args: _agree(module, args)
+    made = module.inputs(rows=6, columns=40, dtype=torch.float32, device="cpu")
+    for layout in LAYOUTS:
+        args = tuple(lay_out(arg, layout) for arg in made)
+        yield f"{layout} layout", lambda args=args: _agree(module, args)
+    yield "rows of the gradient far apart", lambda: _agree(module, made, gradient="sliced")
+    spread = (made[0][:1].expand(6, 40), *made[1:])
+    yield "the same row again and again", lambda: _agree(module, spread)
+    for rows, columns in ((0, 40), (0, 0)):
+        args = module.inputs(rows=rows, columns=max(columns, 1), dtype=torch.float32, device="cpu")
+        if columns == 0:
+            args = tuple(arg[..., :0] for arg in args)
+        yield f"empty: {rows} rows of {columns}", lambda args=args: _agree(module, args)
+    run = module.ENTRY.run
+    yield (
+        "float64",
+        lambda: _refuses(run, "float64", *(a.double() if a.is_floating_point() else a for a in made)),
+    )
+    # No memory is behind these elements.
+    long = torch.zeros(1).expand(1, 2**31)
+    short = [torch.zeros(1).expand(2**31) for _ in made[1:]]
+    if module is cross_entropy:
+        short = [torch.zeros(1, dtype=torch.int64)]
+    tall = torch.zeros(1).expand(2**31, 1)
+    few = [torch.zeros(2**31 if module is cross_entropy else 1, device="meta").to(a.dtype) for a in made[1:]]
+    yield "too many rows", lambda: _refuses(run, "too many rows", tall, *few)
+    yield "too many columns", lambda: _refuses(run, "shape", long, *short)
+
+
+def _norm_checks(module: ModuleType) -> Iterator[Check]:
+    yield from _common_checks(module)
+    made = module.inputs(rows=6, columns=40, residual=True, dtype=torch.float32, device="cpu")
+    for layout in LAYOUTS:
+        args = tuple(lay_out(arg, layout) for arg in made)
+        yield f"{layout} layout with a residual", lambda args=args: _agree(module, args)
+    yield "rows of both gradients far apart", lambda: _agree(module, made, gradient="sliced")
+    apart = (lay_out(made[0], "sliced"), *made[1:])
+    yield "rows of x alone far apart", lambda: _agree(module, apart)
+    yield "only the norm is used", lambda: _agree(module, made, used=(0,))
+    yield "only the sum is used", lambda: _agree(module, made, used=(1,))
+    yield "another eps", lambda: _agree(module, made, eps=0.5)
+    cube = tuple(arg.view(2, 3, 40) if arg.ndim == 2 else arg for arg in made)
+    yield "three axes", lambda: _agree(module, cube)
+    flat = tuple(arg[0] if arg.ndim == 2 else arg for arg in made)
+    yield "one axis", lambda: _agree(module, flat)
+    run, x, weight = module.ENTRY.run, made[0], made[1:-1]
+    yield "a weight of half", lambda: _refuses(run, "types differ", x, *(w.half() for w in weight))
+    yield "a short weight", lambda: _refuses(run, "per column", x, *(w[:-1] for w in weight))
+    yield "a short residual", lambda: _refuses(run, "residual", x, *weight, x[:-1])
+    values = _leaves((x, *weight))
+    residual = x.clone().requires_grad_()
+    eps = 1e-5
+    yield "op without a residual", lambda: torch.library.opcheck(module._op, (*values, None, eps))
+    yield "op with a residual", lambda: torch.library.opcheck(module._op, (*values, residual, eps))
+    yield "torch.compile", lambda: _compiles(module, _leaves(made))
+
+
+def _softmax_checks() -> Iterator[Check]:
+    yield from _common_checks(softmax)
+    inf = float("inf")
+    for columns in (100, 40_000):
+        x = torch.randn(7, columns)
+        x[0, 3:90] = -inf
+        x[1] = -inf
+        x[2, 7] = float("nan")
+        x[3] *= 1e4
+        x[4, columns // 2] = inf
+        x[5, : columns - 9] = torch.finfo(torch.float32).min
+        x[6] = torch.finfo(torch.float32).min
+        yield f"odd values in {columns} columns", lambda x=x: _agree(softmax, (x,))
+        # Whole lanes are without a finite value until the last step.
+        late = torch.full((1, columns), -inf)
+        late[0, -1] = 3.0
+        yield f"only the last of {columns} columns counts", lambda late=late: _agree(softmax, (late,))
+    apart = lay_out(torch.randn(2, 40_000), "sliced")
+    yield "long rows far apart", lambda: _agree(softmax, (apart,), gradient="sliced")
+    yield "three axes", lambda: _agree(softmax, (torch.randn(2, 3, 50),))
+    yield "one axis", lambda: _agree(softmax, (torch.randn(50),))
+    yield "no axis", lambda: _refuses(softmax.softmax, "no axis", torch.tensor(1.0))
+    yield "op", lambda: torch.library.opcheck(softmax._op, (torch.randn(3, 20).requires_grad_(),))
+    yield "torch.compile", lambda: _compiles(softmax, [torch.randn(3, 20).requires_grad_()])
+
+
+def _bad_target() -> None:
+    logits = torch.randn(4, 10).requires_grad_()
+    losses = cross_entropy.cross_entropy(logits, torch.tensor([0, 10, -1, 9]), reduction="none")
+    assert losses.isnan().tolist() == [False, True, True, False]
+    losses.sum().backward()
+    assert logits.grad.isnan().all(1).tolist() == [False, True, True, False]
+    assert logits.grad.isnan().any(1).tolist() == [False, True, True, False]
+
+
+def _cross_entropy_checks() -> Iterator[Check]:
+    yield from _common_checks(cross_entropy)
+    for sizes in cross_entropy.ENTRY.cases:
+        args = cross_entropy.inputs(**sizes, dtype=torch.float32, device="cpu")
+        yield f"each row of {dict(sizes)}", lambda args=args: _agree(cross_entropy, args, reduction="none")
+    logits, targets = cross_entropy.inputs(rows=12, columns=50, dtype=torch.float32, device="cpu")
+    none = torch.full_like(targets, -100)
+    yield "all are ignored", lambda: _agree(cross_entropy, (logits, none))
+    kept = targets.clamp(min=0)
+    yield "class 3 is ignored", lambda: _agree(cross_entropy, (logits, kept % 5), ignore_index=3)
+    far = logits.clone()
+    far[:, ::2] = -float("inf")
+    far[0] *= 1e3
+    far[1, :40] = torch.finfo(torch.float32).min
+    yield "classes that cannot be", lambda: _agree(cross_entropy, (far, kept % 5 * 2 + 41))
+    yield "targets that are no class", _bad_target
+    run = cross_entropy.cross_entropy
+    yield "int32 targets", lambda: _refuses(run, "int64", logits, targets.int())
+    yield "targets of another length", lambda: _refuses(run, "(rows,)", logits, targets[1:])
+    yield "logits of three axes", lambda: _refuses(run, "(rows, classes)", logits[None], targets)
+    yield "sum", lambda: _refuses(run, "mean or none", logits, targets, reduction="sum")
+    leaf = logits.clone().requires_grad_()
+    yield "op", lambda: torch.library.opcheck(cross_entropy._op, (leaf, targets, -100))
+    again = logits.clone().requires_grad_()
+    yield "torch.compile", lambda: _compiles(cross_entropy, [again, targets])
+
+
+def _what_is_wrong(check: Callable[[], None]) -> str:
+    try:
+        check()
+    except Exception:
+        return traceback.format_exc(limit=-4)
+    return ""
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    # Memory that a kernel leaves unwritten is then NaN.
+    torch.use_deterministic_algorithms(True)
+    checks = {
+        "rms_norm": _norm_checks(rms_norm),
+        "layer_norm": _norm_checks(layer_norm),
+        "softmax": _softmax_checks(),
+        "cross_entropy": _cross_entropy_checks(),
+    }
+    told = {
+        kernel: {name: _what_is_wrong(check) for name, check in found} for kernel, found in checks.items()
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
