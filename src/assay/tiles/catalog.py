@@ -8,8 +8,10 @@ from assay.tiles.kernel import Kernel
 from assay.tiles.kernels import (
     attention,
     cross_entropy,
+    fp8_gemm,
     gated,
     gemm,
+    int4_gemm,
     layer_norm,
     rms_norm,
     rotary,
@@ -21,6 +23,8 @@ KERNELS: Mapping[str, Kernel] = {
     entry.name: entry
     for entry in (
         gemm.ENTRY,
+        fp8_gemm.ENTRY,
+        int4_gemm.ENTRY,
         attention.ENTRY,
         rms_norm.ENTRY,
         layer_norm.ENTRY,

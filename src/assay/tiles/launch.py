@@ -37,6 +37,11 @@ def can_be_described(tensor: torch.Tensor) -> bool:
     return strides[0] == 1 and aligned and tensor.data_ptr() % ALIGNMENT_BYTES == 0
 
 
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it that begins where copies may."""
+    return tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()
+
+
 def describe(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
     return TensorDescriptor(
         tensor, list(tensor.shape), list(tensor.stride()), block, layout_of(tensor.dtype, block)

@@ -19,7 +19,7 @@ COPIED_BYTES = 131_072
 
 def tile(columns: int, elements_per_thread: int) -> tuple[int, int, int]:
     """Rows and columns of a program's tile, and its warps: several short rows, or one long one."""
-    width = max(triton.next_power_of_2(columns), 16)
+    width = max(int(triton.next_power_of_2(columns)), 16)
     rows = max(1, TILE_ELEMENTS // width)
     warps = min(max(rows * width // (32 * elements_per_thread), 1), 32)
     return rows, width, warps

@@ -85,12 +85,15 @@ CUDNN = """if q.dtype == torch.float64 or not q.is_cuda:
             return F.scaled_dot_product_attention(q, k, v, is_causal={causal})"""
 
 
+def half(*shape: int) -> str:
+    return f"torch.randn({', '.join(map(str, shape))}, dtype=torch.bfloat16)"
+
+
 def attention_rows() -> Iterator[Row]:
     for d in (128, 64):
         for causal in (False, True):
             for s in (2048, 4096, 8192, 16384):
                 batch, heads = 16384 // s, 2048 // d
-                shape = f"{batch}, {heads}, {s}, {d}"
                 yield Row(
                     label=f"attention D={d} S={s}{' causal' if causal else ''}",
                     kernel="attention",
@@ -99,7 +102,7 @@ def attention_rows() -> Iterator[Row]:
                     reference="cuDNN attention",
                     names="q, k, v",
                     body=CUDNN.format(causal=causal),
-                    inputs=", ".join([f"torch.randn({shape}, dtype=torch.bfloat16)"] * 3),
+                    inputs=", ".join([half(batch, heads, s, d)] * 3),
                     call=f"attention(q, k, v, is_causal={causal})",
                 )  # fmt: skip
 
@@ -118,7 +121,7 @@ def gemm_rows() -> Iterator[Row]:
     squares = [(f"{n}", (n, n, n)) for n in (1024, 2048, 4096, 8192, 16384)]
     layers = [(model, shape) for model, shapes in MODEL_SHAPES.items() for shape in shapes]
     for name, (m, n, k) in squares + layers:
-        inputs = f"torch.randn({m}, {k}, dtype=torch.bfloat16), torch.randn({k}, {n}, dtype=torch.bfloat16)"
+        inputs = f"{half(m, k)}, {half(k, n)}"
         yield Row(
             label=f"gemm {name} {m}x{n}x{k}",
             kernel="gemm",
@@ -131,10 +134,52 @@ def gemm_rows() -> Iterator[Row]:
         )
 
 
+def memory_rows() -> Iterator[Row]:
+    """Kernels that a device's memory bounds: torch's own, compiled where that is faster."""
+    torch_best = "torch, compiled"
+    for rows, columns in ((32768, 4096), (16384, 8192)):
+        sizes = {"rows": rows, "columns": columns}
+        x, weight = half(rows, columns), half(columns)
+        body = f"return F.rms_norm(x, ({columns},), w, 1e-6)"
+        label = f"{rows}x{columns}"
+        yield Row(
+            f"rms_norm {label}",
+            "rms_norm",
+            sizes,
+            torch_best,
+            "x, w",
+            body,
+            f"{x}, {weight}",
+            "rms_norm(x, w)",
+        )
+        body = f"return F.layer_norm(x, ({columns},), w, b, 1e-5)"
+        inputs = f"{x}, {weight}, {weight}"
+        yield Row(
+            f"layer_norm {label}",
+            "layer_norm",
+            sizes,
+            torch_best,
+            "x, w, b",
+            body,
+            inputs,
+            "layer_norm(x, w, b)",
+        )
+        body = "return torch.softmax(x, -1)"
+        yield Row(f"softmax {label}", "softmax", sizes, torch_best, "x", body, x, "softmax(x)")
+    sizes = {"rows": 8192, "columns": 32000}
+    inputs = f"{half(8192, 32000)}, torch.randint(32000, (8192,))"
+    body, call = 'return F.cross_entropy(x, t, reduction="none")', 'cross_entropy(x, t, reduction="none")'
+    yield Row("cross_entropy 8192x32000", "cross_entropy", sizes, torch_best, "x, t", body, inputs, call)
+    sizes, x = {"tokens": 8192, "width": 14336}, half(8192, 28672)
+    body = "return F.silu(x[:, :14336]) * x[:, 14336:]"
+    yield Row("swiglu 8192x14336", "swiglu", sizes, torch_best, "x", body, x, "swiglu(x)")
+
+
 def rows() -> list[Row | Missing]:
     return [
         *attention_rows(),
         *gemm_rows(),
+        *memory_rows(),
         Missing("attention D=64 on an RTX 4090", "there is no such machine here"),
         Missing("attention D=128 on an RTX 4090", "there is no such machine here"),
         Missing("attention on an Apple M2", "there is no such machine here"),

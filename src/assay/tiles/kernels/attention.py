@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
 from assay.tiles.kernels.attention_backward import attention_backward
-from assay.tiles.launch import can_be_described, describe, launch, multiprocessors, runs_on_hopper
+from assay.tiles.launch import aligned, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
 
@@ -182,6 +182,7 @@ def reference(
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    q, k, v = (aligned(x) for x in (q, k, v))
     batch, heads, s, d = q.shape
     kv_heads, t = k.shape[1:3]
     o, sums = torch.empty_like(q), q.new_empty(batch, heads, s, dtype=torch.float32)
@@ -236,8 +237,7 @@ def attention(
     q, k, v = (x.contiguous() for x in (q, k, v))
     d = q.shape[-1]
     needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    usable = runs_on_hopper(q, k, v) and d in STEPS and all(map(can_be_described, (q, k, v)))
-    if not usable or (needs_gradients and d > MOST_GRADIENT_SIZE):
+    if not runs_on_hopper(q, k, v) or d not in STEPS or (needs_gradients and d > MOST_GRADIENT_SIZE):
         return _by_torch(q, k, v, is_causal, scale)
     return _attention(q, k, v, is_causal, scale or q.shape[-1] ** -0.5)[0]
 

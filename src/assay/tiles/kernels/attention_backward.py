@@ -18,7 +18,7 @@ import torch
 import triton
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.launch import describe, launch, multiprocessors
+from assay.tiles.launch import aligned, describe, launch, multiprocessors
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
 
@@ -266,6 +266,7 @@ def attention_backward(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dQ, dK, dV of contiguous tensors (batch, heads, length, D)."""
+    do, q, k, v = (aligned(x) for x in (do, q, k, v))
     batch, heads, s, d = q.shape
     kv_heads, t = k.shape[1:3]
     delta = (do.float() * o.float()).sum(-1)

@@ -152,8 +152,11 @@ def _gemm(
     residual: torch.Tensor | None,
     activation: str,
 ) -> torch.Tensor:
+    """Where rows do not begin at multiples of 16 bytes, by way of torch."""
+    if not (can_be_described(a) and can_be_described(b)):
+        return _finished(a @ b, bias, residual, activation).to(a.dtype)
     (m, k), n = a.shape, b.shape[1]
-    c = a.new_empty(m, n)
+    c = a.new_empty(m, 8 * triton.cdiv(n, 8))[:, :n]
     work = choose(m, n, is_transposed=b.stride(0) == 1, bias=bias, residual=residual, activation=activation)
     given = b.T if work.transposed else b
     block = [work.BN, work.BK] if work.transposed else [work.BK, work.BN]
@@ -167,7 +170,7 @@ def _gemm(
     )
     tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
     launch(gemm_kernel, min(tiles, multiprocessors(a)), arguments, work, a)
-    return c
+    return c.contiguous()
 
 
 @_gemm.register_fake
@@ -236,8 +239,7 @@ def gemm(
     rows = a.reshape(math.prod(shape[:-1]), a.shape[-1])
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
     b = b if 1 in b.stride() else b.contiguous()
-    usable = runs_on_hopper(rows, b) and can_be_described(rows) and can_be_described(b)
-    if not usable or 0 in (*rows.shape, *b.shape):
+    if not runs_on_hopper(rows, b) or 0 in (*rows.shape, *b.shape):
         return _finished(a @ b, bias, residual, activation).to(a.dtype)
     flat = None if residual is None else residual.reshape(rows.shape[0], -1).contiguous()
     return _gemm(rows, b, None if bias is None else bias.contiguous(), flat, activation).view(shape)
