@@ -11,6 +11,8 @@ from typing import Any
 __all__ = [
     "attention",
     "combine",
+    "conv2d",
+    "conv2d_relu_maxpool",
     "cross_entropy",
     "dispatch",
     "fp8_gemm",
@@ -18,6 +20,7 @@ __all__ = [
     "gemm",
     "int4_gemm",
     "layer_norm",
+    "long_convolution",
     "rms_norm",
     "rotary",
     "softmax",

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from assay.tiles.kernel import Kernel
 from assay.tiles.kernels import (
     attention,
+    conv2d,
+    conv2d_relu_maxpool,
     cross_entropy,
     fp8_gemm,
     gated,
     gemm,
     int4_gemm,
     layer_norm,
+    long_convolution,
     rms_norm,
     rotary,
     softmax,
@@ -33,5 +36,8 @@ KERNELS: Mapping[str, Kernel] = {
         rotary.ENTRY,
         *gated.ENTRIES,
         *topk_route.ENTRIES,
+        conv2d.ENTRY,
+        conv2d_relu_maxpool.ENTRY,
+        long_convolution.ENTRY,
     )
 }
