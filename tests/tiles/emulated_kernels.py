@@ -91,13 +91,11 @@ def gradient_error(
     made = [torch.full_like(x, math.nan) for x in (q, k, v)]
     by_query = module.QueryGradient(D=d, is_causal=is_causal)
     by_key = module.KeyGradient(D=d, is_causal=is_causal)
-    rest = group, scale * math.log2(math.e), scale, sums, delta
-    given = [Descriptor(x, [1, by_query.BN, d]) for x in (q, do, k, v)]
-    outs = [Descriptor(x, [1, 64, d]) for x in made]
-    emulate(
-        module.query_gradient_kernel, (2,), *given, outs[0], s, t, heads, *rest, by_query.constant, seed=seed
-    )
-    emulate(
-        module.key_gradient_kernel, (2,), *given, *outs[1:], s, t, kv_heads, *rest, by_key.constant, seed=seed
-    )
+    scales = scale * math.log2(math.e), scale
+    q_, do_, k_, v_ = (Descriptor(x, [1, by_query.BN, d]) for x in (q, do, k, v))
+    dq, dk, dv = (Descriptor(x, [1, 64, d]) for x in made)
+    given = (q_, k_, v_, dq, s, t, heads, group, scales[0], sums, do_, delta, scale)
+    emulate(module.query_gradient_kernel, (2,), *given, by_query.constant, seed=seed)
+    given = (q_, do_, k_, v_, dk, dv, s, t, kv_heads, group, *scales, sums, delta)
+    emulate(module.key_gradient_kernel, (2,), *given, by_key.constant, seed=seed)
     return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))

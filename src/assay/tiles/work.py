@@ -41,10 +41,12 @@ class Work:
     enters: ClassVar[bool] = False
     heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
-    """A digest of the functions: compiled kernels are cached by constants, and do not see into this one."""
+    """A digest of the files with its functions: compiled kernels are cached by constants, and do not see into
+    this one."""
 
     def __post_init__(self) -> None:
-        source = inspect.getsource(sys.modules[type(self).__module__])
+        modules = dict.fromkeys(kind.__module__ for kind in type(self).__mro__ if issubclass(kind, Work))
+        source = "".join(inspect.getsource(sys.modules[name]) for name in modules)
         object.__setattr__(self, "code", hashlib.sha256(source.encode()).hexdigest()[:16])
 
     @property

@@ -19,7 +19,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
-from assay.tiles.kernels.attention_backward import attention_backward
 from assay.tiles.launch import aligned, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
@@ -207,6 +206,8 @@ def _keep(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad, _):
+    from assay.tiles.kernels.attention_backward import attention_backward  # which is made of this one
+
     q, k, v, o, sums = ctx.saved_tensors
     grads = attention_backward(grad.contiguous(), q, k, v, o, sums, ctx.is_causal, ctx.scale)
     return *grads, None, None

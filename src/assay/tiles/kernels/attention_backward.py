@@ -18,6 +18,7 @@ import torch
 import triton
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from assay.tiles.kernels.attention import Attention
 from assay.tiles.launch import aligned, describe, launch, multiprocessors
 from assay.tiles.pipeline import pipeline
 from assay.tiles.work import Work
@@ -42,41 +43,18 @@ def _sums(pointer, first, inside):
 
 
 @dataclass(frozen=True)
-class QueryGradient(Work):
-    """g: q, do, k, v, dq, S, T, heads, group, scale in base 2, scale, sums, delta."""
+class QueryGradient(Attention):
+    """g: q, k, v, dq, S, T, heads, group, scale in base 2, sums, do, delta, scale."""
 
     stages: int = 4
-    D: int = 128
     BN: int = 64
-    is_causal: bool = False
-    enters: ClassVar[bool] = True
-
-    @property
-    def heads(self) -> int:
-        return 128 // self.BN + 1 if self.is_causal else 1
 
     @jit
     def room(w: gl.constexpr, g):
         q = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
-        do = gl.allocate_shared_memory(g[1].dtype, [2, 1, 64, w.D], g[1].layout)
-        k = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
-        v = gl.allocate_shared_memory(g[3].dtype, [w.stages, 1, w.BN, w.D], g[3].layout)
-        return q, do, k, v
-
-    @jit
-    def tiles(w: gl.constexpr, g):
-        return gl.cdiv(g[5], 128) * g[7]
-
-    @jit
-    def place(w: gl.constexpr, g, t):
-        return (gl.cdiv(g[5], 128) - 1 - t // g[7]) * 128, t % g[7]
-
-    @jit
-    def steps(w: gl.constexpr, g, at):
-        seen = g[6]
-        if w.is_causal:
-            seen = min(seen, max(at[0] + 128 + g[6] - g[5], 1))
-        return gl.cdiv(seen, w.BN)
+        k = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BN, w.D], g[1].layout)
+        v = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
+        return q, k, v, gl.allocate_shared_memory(g[10].dtype, [2, 1, 64, w.D], g[10].layout)
 
     @jit
     def enter(w: gl.constexpr, g, at, room, bar):
@@ -84,22 +62,15 @@ class QueryGradient(Work):
         for part in gl.static_range(2):
             corner = [at[1], at[0] + part * 64, 0]
             tma.async_copy_global_to_shared(g[0], corner, bar, room[0].index(part))
-            tma.async_copy_global_to_shared(g[1], corner, bar, room[1].index(part))
-
-    @jit
-    def load(w: gl.constexpr, g, at, k, room, slot, bar):
-        corner = [at[1] // g[8], (w.steps(w, g, at) - 1 - k) * w.BN, 0]
-        mbarrier.expect(bar, 2 * g[2].block_type.nbytes)
-        tma.async_copy_global_to_shared(g[2], corner, bar, room[2].index(slot))
-        tma.async_copy_global_to_shared(g[3], corner, bar, room[3].index(slot))
+            tma.async_copy_global_to_shared(g[10], corner, bar, room[3].index(part))
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
         out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
         query = at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout))
-        sums = _sums(g[11] + at[1] * g[5], query, query < g[5])
-        delta = gl.load(g[12] + at[1] * g[5] + query, query < g[5], other=0.0)
+        sums = _sums(g[9] + at[1] * g[4], query, query < g[4])
+        delta = gl.load(g[11] + at[1] * g[4] + query, query < g[4], other=0.0)
         state = gl.zeros([64, w.D], gl.float32, out), sums, delta
         return w.step(w, g, at, part, 0, state, room, slot, slot, w.is_causal)
 
@@ -108,18 +79,18 @@ class QueryGradient(Work):
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
         acc, sums, delta = state
         zeros = gl.zeros([64, w.BN], gl.float32, layout)
-        keys = room[2].index(slot).reshape([w.BN, w.D])
-        values = room[3].index(slot).reshape([w.BN, w.D])
-        q, do = room[0].index(part).reshape([64, w.D]), room[1].index(part).reshape([64, w.D])
+        keys = room[1].index(slot).reshape([w.BN, w.D])
+        values = room[2].index(slot).reshape([w.BN, w.D])
+        q, do = room[0].index(part).reshape([64, w.D]), room[3].index(part).reshape([64, w.D])
         s = warpgroup_mma(q, keys.permute((1, 0)), zeros, use_acc=False, is_async=True)
         dp = warpgroup_mma(do, values.permute((1, 0)), zeros, use_acc=False, is_async=True)
         s = warpgroup_mma_wait(1, (s,))
-        p = gl.exp2(s * g[9] - gl.expand_dims(sums, 1))
+        p = gl.exp2(s * g[8] - gl.expand_dims(sums, 1))
         if is_head:
             block = w.steps(w, g, at) - 1 - k
             key = gl.expand_dims(block * w.BN + gl.arange(0, w.BN, gl.SliceLayout(0, layout)), 0)
             query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
-            p = gl.where(key <= query + g[6] - g[5], p, 0.0)
+            p = gl.where(key <= query + g[5] - g[4], p, 0.0)
         dp = warpgroup_mma_wait(0, (dp,))
         ds = _operand(p * (dp - gl.expand_dims(delta, 1)), g[0].dtype, w.D)
         return warpgroup_mma(ds, keys, acc), sums, delta
@@ -130,9 +101,9 @@ class QueryGradient(Work):
 
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
-        room[0].index(part).reshape([64, w.D]).store((state[0] * g[10]).to(g[0].dtype))
+        room[0].index(part).reshape([64, w.D]).store((state[0] * g[12]).to(g[0].dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(g[4], [at[1], at[0] + part * 64, 0], room[0].index(part))
+        tma.async_copy_shared_to_global(g[3], [at[1], at[0] + part * 64, 0], room[0].index(part))
         tma.store_wait(0)
 
 
@@ -243,8 +214,8 @@ class KeyGradient(Work):
 
 
 @jit
-def query_gradient_kernel(q, do, k, v, dq, S, T, heads, group, scale2, scale, sums, delta, w: gl.constexpr):
-    pipeline(w, (q, do, k, v, dq, S, T, heads, group, scale2, scale, sums, delta))
+def query_gradient_kernel(q, k, v, dq, S, T, heads, group, scale2, sums, do, delta, scale, w: gl.constexpr):
+    pipeline(w, (q, k, v, dq, S, T, heads, group, scale2, sums, do, delta, scale))
 
 
 @jit
@@ -272,20 +243,21 @@ def attention_backward(
     delta = (do.float() * o.float()).sum(-1)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     flat = {name: x.view(-1, *x.shape[2:]) for name, x in zip(_NAMES, (q, do, k, v, dq, dk, dv), strict=True)}
-    scales = scale * math.log2(math.e), scale, sums, delta
-    group = heads // kv_heads
+    group, scale2 = heads // kv_heads, scale * math.log2(math.e)
 
     by_query = QueryGradient(D=d, is_causal=is_causal)
-    rows = {"q": 64, "do": 64, "k": by_query.BN, "v": by_query.BN, "dq": 64}
-    described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]
+    rows = {"q": 64, "k": by_query.BN, "v": by_query.BN, "dq": 64, "do": 64}
+    *described, of_output = (describe(flat[name], [1, n, d]) for name, n in rows.items())
     programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
-    launch(query_gradient_kernel, programs, (*described, s, t, batch * heads, group, *scales), by_query, q)
+    arguments = (*described, s, t, batch * heads, group, scale2, sums, of_output, delta, scale)
+    launch(query_gradient_kernel, programs, arguments, by_query, q)
 
     by_key = KeyGradient(D=d, is_causal=is_causal, **_SMALL_STEPS if d > 64 else {})
     rows = {"q": by_key.BM, "do": by_key.BM, "k": 64, "v": 64, "dk": 64, "dv": 64}
     described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]
     programs = min(triton.cdiv(t, 128) * batch * kv_heads, multiprocessors(q))
-    launch(key_gradient_kernel, programs, (*described, s, t, batch * kv_heads, group, *scales), by_key, q)
+    arguments = (*described, s, t, batch * kv_heads, group, scale2, scale, sums, delta)
+    launch(key_gradient_kernel, programs, arguments, by_key, q)
     return dq, dk, dv
 
 
