@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from interpreting import interpreted
 from triton.compiler import ASTSource
 
 from assay.problems.layouts import lay_out
@@ -44,29 +42,20 @@ Check = tuple[str, Callable[[], None]]
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, dict[str, str]]:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(SOURCES)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def found() -> dict[str, dict[str, str]]:
+    return interpreted(__file__)
 
 
-def test_conv2d_is_right(interpreted):
-    _all_right(interpreted["conv2d"], least=26)
+def test_conv2d_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["conv2d"], least=26)
 
 
-def test_conv2d_relu_maxpool_is_right(interpreted):
-    _all_right(interpreted["conv2d_relu_maxpool"], least=24)
+def test_conv2d_relu_maxpool_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["conv2d_relu_maxpool"], least=24)
 
 
-def test_long_convolution_is_right(interpreted):
-    _all_right(interpreted["long_convolution"], least=20)
+def test_long_convolution_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["long_convolution"], least=20)
 
 
 def _all_right(told: dict[str, str], least: int) -> None:

@@ -8,10 +8,7 @@ more than 2^31 elements.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from interpreting import interpreted
 from triton.compiler import ASTSource
 
 from assay.problems.layouts import lay_out
@@ -41,33 +39,24 @@ Check = tuple[str, Callable[[], None]]
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, dict[str, str]]:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(SOURCES)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def found() -> dict[str, dict[str, str]]:
+    return interpreted(__file__)
 
 
-def test_rms_norm_is_right(interpreted):
-    _all_right(interpreted["rms_norm"], least=28)
+def test_rms_norm_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["rms_norm"], least=28)
 
 
-def test_layer_norm_is_right(interpreted):
-    _all_right(interpreted["layer_norm"], least=28)
+def test_layer_norm_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["layer_norm"], least=28)
 
 
-def test_softmax_is_right(interpreted):
-    _all_right(interpreted["softmax"], least=24)
+def test_softmax_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["softmax"], least=24)
 
 
-def test_cross_entropy_is_right(interpreted):
-    _all_right(interpreted["cross_entropy"], least=30)
+def test_cross_entropy_is_right(found: dict[str, dict[str, str]]) -> None:
+    _all_right(found["cross_entropy"], least=30)
 
 
 def _all_right(told: dict[str, str], least: int) -> None:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +17,7 @@ from unittest import mock
 import pytest
 import torch
 import triton
+from interpreting import interpreted
 from triton.compiler import ASTSource
 
 from assay.problems.layouts import lay_out
@@ -269,22 +267,9 @@ def interpret() -> dict[str, str]:
     return said
 
 
-@functools.cache
-def interpreted() -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.parametrize("name", CHECKS)
 def test_interpreted(name: str) -> None:
-    assert interpreted()[name] == ""
+    assert interpreted(__file__)[name] == ""
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

@@ -6,13 +6,10 @@ interpreted, and says what went wrong under the name of each check.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -23,6 +20,7 @@ from unittest import mock
 import pytest
 import torch
 import triton
+from interpreting import interpreted
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.compiler import ASTSource
 
@@ -267,22 +265,9 @@ CHECKS = {
 }
 
 
-@functools.cache
-def interpreted() -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.parametrize("name", CHECKS)
 def test_int4_interpreted(name: str) -> None:
-    assert interpreted()[name] == ""
+    assert interpreted(__file__)[name] == ""
 
 
 def test_int4_is_what_its_formula_says() -> None:

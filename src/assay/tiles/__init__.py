@@ -10,22 +10,27 @@ from typing import Any
 
 __all__ = [
     "attention",
+    "based",
     "combine",
     "conv2d",
     "conv2d_relu_maxpool",
     "cross_entropy",
+    "decode_attention",
     "dispatch",
     "fp8_gemm",
     "geglu",
     "gemm",
+    "hedgehog",
     "int4_gemm",
     "layer_norm",
     "long_convolution",
+    "mamba2",
     "rms_norm",
     "rotary",
     "softmax",
     "swiglu",
     "topk_route",
+    "varlen_attention",
 ]
 
 

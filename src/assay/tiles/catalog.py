@@ -10,16 +10,20 @@ from assay.tiles.kernels import (
     conv2d,
     conv2d_relu_maxpool,
     cross_entropy,
+    decode_attention,
     fp8_gemm,
     gated,
     gemm,
     int4_gemm,
     layer_norm,
+    linear_attention,
     long_convolution,
+    mamba2,
     rms_norm,
     rotary,
     softmax,
     topk_route,
+    varlen_attention,
 )
 
 KERNELS: Mapping[str, Kernel] = {
@@ -29,6 +33,8 @@ KERNELS: Mapping[str, Kernel] = {
         fp8_gemm.ENTRY,
         int4_gemm.ENTRY,
         attention.ENTRY,
+        varlen_attention.ENTRY,
+        decode_attention.ENTRY,
         rms_norm.ENTRY,
         layer_norm.ENTRY,
         softmax.ENTRY,
@@ -39,5 +45,7 @@ KERNELS: Mapping[str, Kernel] = {
         conv2d.ENTRY,
         conv2d_relu_maxpool.ENTRY,
         long_convolution.ENTRY,
+        *linear_attention.ENTRIES,
+        mamba2.ENTRY,
     )
 }
