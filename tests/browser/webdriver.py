@@ -26,6 +26,7 @@ FLAGS = (
     "--hide-scrollbars",
 )
 STARTS_WITHIN_S = 30.0
+LOOKS = 200
 FRAMES_TRIED = 5
 
 
@@ -63,7 +64,14 @@ class Browser:
         self._driver.wait()
 
     def open(self, path: Path, fragment: str = "") -> None:
-        self._ask("POST", f"{self._session}/url", {"url": path.as_uri() + fragment})
+        """Until it is there: on a busy machine a driver that has just started may say so too early."""
+        address = path.as_uri() + fragment
+        self._ask("POST", f"{self._session}/url", {"url": address})
+        for _ in range(LOOKS):
+            if self.run("return [document.readyState, location.href]") == ["complete", address]:
+                return
+            time.sleep(0.1)
+        raise TimeoutError(f"{address} is not loaded")
 
     def run(self, script: str) -> Any:
         """What the script returns."""

@@ -119,6 +119,7 @@ def test_a_knob_that_was_set_is_set_anew() -> None:
     assert with_action(("variant:a", "wide"), "wide") == ("variant:a", "wide")
 
 
+@pytest.mark.alone
 def test_the_real_judge_decides_a_search(problem_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run.sqlite"
     words = ["search", problem_file, "--plain", "--rungs", "eager", "--evaluations", 3, "--run", run]
