@@ -6,7 +6,7 @@ import math
 import types
 
 import torch
-from torch.nn.functional import gelu, scaled_dot_product_attention, silu
+from torch.nn.functional import gelu, pad, scaled_dot_product_attention, silu
 
 from assay.tiles.emulate import Descriptor, emulate
 
@@ -44,14 +44,26 @@ def attention_error(
 ) -> float:
     """By how much O or the logarithms of the sums are off."""
     torch.manual_seed(seed)
-    work = module.Attention(**{"D": d, "BN": 64, **how})
+    how = {"D": d, "BN": 64, **how}
+    work = module.Attention(**how, is_askew=(t - s) % how["BN"] != 0)
     q = torch.randn(heads, s, d).bfloat16()
     k, v = (torch.randn(kv_heads, t, d).bfloat16() for _ in range(2))
     o, sums = torch.full_like(q, math.nan), torch.full((heads, s), math.nan)
     descriptors = (Descriptor(x, [1, rows, d]) for x, rows in ((q, 64), (k, work.BN), (v, work.BN), (o, 64)))
     group, scale = heads // kv_heads, math.log2(math.e) / math.sqrt(d)
     emulate(
-        module.attention_kernel, (2,), *descriptors, s, t, heads, group, scale, sums, work.constant, seed=seed
+        module.attention_kernel,
+        (2,),
+        *descriptors,
+        s,
+        t,
+        heads,
+        group,
+        scale,
+        sums,
+        2 * group,
+        work.constant,
+        seed=seed,
     )
     mask = (
         torch.ones(s, t, dtype=torch.bool).tril(t - s)
@@ -87,15 +99,20 @@ def gradient_error(
     scores = (leaves[0] @ keys.mT * scale).masked_fill(~mask, -math.inf)
     o = scores.softmax(-1) @ values
     o.backward(do.float())
-    sums, delta = torch.logsumexp(scores, -1).detach() / math.log(2), (do.float() * o.detach()).sum(-1)
+    logarithms, products = (
+        torch.logsumexp(scores, -1).detach() / math.log(2),
+        (do.float() * o.detach()).sum(-1),
+    )
+    sums = pad(logarithms.masked_fill(logarithms == -math.inf, math.inf), (0, -s % 128), value=math.inf)
+    delta = pad(products, (0, -s % 128))
     made = [torch.full_like(x, math.nan) for x in (q, k, v)]
-    by_query = module.QueryGradient(D=d, is_causal=is_causal)
-    by_key = module.KeyGradient(D=d, is_causal=is_causal)
+    by_query = module.QueryGradient(D=d, is_causal=is_causal, is_askew=(t - s) % 64 != 0)
+    by_key = module.KeyGradient(D=d, is_causal=is_causal, group=group)
     scales = scale * math.log2(math.e), scale
     q_, do_, k_, v_ = (Descriptor(x, [1, by_query.BN, d]) for x in (q, do, k, v))
     dq, dk, dv = (Descriptor(x, [1, 64, d]) for x in made)
-    given = (q_, k_, v_, dq, s, t, heads, group, scales[0], sums, do_, delta, scale)
+    given = (q_, k_, v_, dq, s, t, heads, group, scales[0], sums, 2 * group, do_, delta, scale)
     emulate(module.query_gradient_kernel, (2,), *given, by_query.constant, seed=seed)
-    given = (q_, do_, k_, v_, dk, dv, s, t, kv_heads, group, *scales, sums, delta)
+    given = (q_, do_, k_, v_, dk, dv, s, t, kv_heads, group, *scales, sums, delta, 1)
     emulate(module.key_gradient_kernel, (2,), *given, by_key.constant, seed=seed)
     return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))

@@ -36,9 +36,9 @@ def compiled_attention(dtype: torch.dtype, **how) -> Compiled:
             name: block(dtype, [1, rows, work.D])
             for name, rows in (("q", 64), ("k", work.BN), ("v", work.BN), ("o", 64))
         },
-        **dict.fromkeys(("S", "T", "heads", "group"), "i32"),
+        **dict.fromkeys(("S", "T", "heads", "group", "together"), "i32"),
         "scale": "fp32",
-        "lse": pointer(torch.float32),
+        "sums": pointer(torch.float32),
     }
     return compile_for_hopper(attention_kernel, types, {"w": work.constant})
 
@@ -95,7 +95,7 @@ def test_gradients_of_attention(kernel, work: QueryGradient | KeyGradient) -> No
     walked = getattr(work, "BM", 64)
     rows = {"q": walked, "do": walked, "k": 64, "v": 64, "dq": 64, "dk": 64, "dv": 64}
     types = {name: block(torch.bfloat16, [1, n, work.D]) for name, n in rows.items()}
-    types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group"), "i32")
+    types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group", "together"), "i32")
     types |= {"scale2": "fp32", "scale": "fp32", "sums": "*fp32", "delta": "*fp32"}
     given = {name: types[name] for name in kernel.arg_names if name in types}
     assert compile_for_hopper(kernel, given, {"w": work.constant}).complaints == []

@@ -73,6 +73,7 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
                 error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=seed % 2 == 0)
             else:
                 error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
+                error = max(error, attention_error(module, 6, 3, 200, 60, seed, stages=6))
         except EmulationError:
             return True
         if not error < ROUNDED:

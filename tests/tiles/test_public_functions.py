@@ -67,8 +67,8 @@ def test_what_is_no_product_is_refused(arguments: tuple, words: str) -> None:
 
 
 def test_tiles_are_wide_where_there_are_many() -> None:
-    assert choose(8192, 8192).BN == 256 and choose(512, 512).BN == 128
-    assert choose(8192, 8192, residual=half(1)).BN == 128
+    assert choose(8192, 8192, 8192, 132).BN == 256 and choose(512, 512, 512, 132).BN == 64
+    assert choose(8192, 8192, 8192, 132, has_residual=True).BN == 128
 
 
 def test_attention_is_torchs_where_torch_means_the_same() -> None:

@@ -143,9 +143,9 @@ def test_fp8_is_compiled_without_complaints(how: dict) -> None:
 
 
 def test_wide_tiles_are_for_one_scale_and_many_tiles() -> None:
-    assert fp8.choose(8192, 8192, per_tensor=True) == fp8.Fp8Gemm(**WIDE)
-    assert fp8.choose(8192, 8192) == fp8.Fp8Gemm()
-    assert fp8.choose(512, 512, per_tensor=True).BN == 128
+    assert fp8.choose(8192, 8192, 8192, 132, per_tensor=True) == fp8.Fp8Gemm(**WIDE)
+    assert fp8.choose(8192, 8192, 8192, 132) == fp8.Fp8Gemm()
+    assert fp8.choose(512, 512, 512, 132, per_tensor=True).BN == 64
 
 
 @pytest.mark.parametrize("sizes", fp8.ENTRY.cases)

@@ -7,10 +7,13 @@ kernel and launches it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 
 from assay.tiles.gate import CONSUMER_REGISTERS, layout_of
 from assay.tiles.hopper import TensorDescriptor
@@ -22,11 +25,17 @@ _COMPILED: dict[tuple[Any, ...], Any] = {}
 
 def runs_on_hopper(*tensors: torch.Tensor) -> bool:
     """Elsewhere there are other ways to compute it."""
-    return all(t.is_cuda for t in tensors) and torch.cuda.get_device_capability(tensors[0].device)[0] == 9
+    return all(t.is_cuda for t in tensors) and _facts(tensors[0].device)[0] == 9
 
 
 def multiprocessors(tensor: torch.Tensor) -> int:
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    return _facts(tensor.device)[1]
+
+
+@functools.cache
+def _facts(device: torch.device) -> tuple[int, int]:
+    known = torch.cuda.get_device_properties(device)
+    return known.major, known.multi_processor_count
 
 
 def can_be_described(tensor: torch.Tensor) -> bool:
@@ -43,9 +52,27 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def describe(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-    return TensorDescriptor(
-        tensor, list(tensor.shape), list(tensor.stride()), block, layout_of(tensor.dtype, block)
-    )
+    return _described(tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tuple(block))
+
+
+@functools.lru_cache(maxsize=4096)
+def _described(
+    pointer: int, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...]
+) -> TensorDescriptor:
+    """Knows where a tensor lies and does not keep it alive: the next one in its place finds it again."""
+    rows = list(block)
+    return TensorDescriptor(_Place(pointer, dtype), list(shape), list(strides), rows, layout_of(dtype, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a descriptor asks of a tensor."""
+
+    pointer: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        return self.pointer
 
 
 def launch(kernel: Any, programs: int, arguments: Sequence[Any], work: Work, on: torch.Tensor) -> None:
@@ -70,3 +97,20 @@ def _kind(argument: Any) -> Any:
     if isinstance(argument, int):
         return argument == 1, argument % 16 == 0
     return type(argument)
+
+
+@functools.lru_cache(maxsize=4096)
+def width_that_ends_first(
+    widths: tuple[tuple[int, float, float], ...], m: int, n: int, steps: int, processors: int
+) -> int:
+    """Of a tile of 128 rows.
+
+    Args:
+        widths: columns, and how long a step and the rest of such a tile take, in steps of the widest.
+    """
+
+    def duration(of: tuple[int, float, float]) -> float:
+        width, step, rest = of
+        return triton.cdiv(triton.cdiv(m, 128) * triton.cdiv(n, width), processors) * (steps * step + rest)
+
+    return min(widths, key=duration)[0]

@@ -4,9 +4,9 @@ A kernel is a `Work` (work.py): functions that say where a tile is, how a step o
 step computes and what becomes of the result. The template owns the ring with its barriers, the partitions
 with their registers, and the persistent loop over tiles.
 
-Every step's data has one slot. A consumer holds the slot of the step it is in and that of the step
-before, whose products may still be in flight; it lets go of the older one after each step. What belongs
-to a tile rather than to a step (attention's queries) has a place of its own, loaded by `enter`.
+Every step's data has one slot. A consumer gives it back after its step, or after the next one if products
+may be in flight that long. What belongs to a tile rather than to a step (attention's queries) has a place of
+its own, loaded by `enter`; with two of them the next tile's is loaded while this one is computed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ def pipeline(w: gl.constexpr, g):
     room = w.room(w, g)
     full = gl.allocate_shared_memory(gl.int64, [w.stages, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [w.stages, 1], mbarrier.MBarrierLayout())
-    entered = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    left = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    entered = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    left = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for s in gl.static_range(w.stages):
         mbarrier.init(full.index(s), count=1)
         mbarrier.init(empty.index(s), count=w.consumers)
-    mbarrier.init(entered.index(0), count=1)
-    mbarrier.init(left.index(0), count=w.consumers)
+    for s in gl.static_range(w.entries):
+        mbarrier.init(entered.index(s), count=1)
+        mbarrier.init(left.index(s), count=w.consumers)
     if w.consumers == 1:
         gl.warp_specialize(
             [
@@ -55,62 +56,83 @@ def pipeline(w: gl.constexpr, g):
 @jit
 def _produce(w: gl.constexpr, g, room, full, empty, entered, left):
     i = 0
-    tile = 0
+    n = 0
     for t in range(gl.program_id(0), w.tiles(w, g), gl.num_programs(0)):
-        at = w.place(w, g, t)
-        if w.enters:
-            mbarrier.wait(left.index(0), (tile & 1) ^ 1)
-            w.enter(w, g, at, room, entered.index(0))
+        at = w.place(w, g, t, n)
+        if w.entries:
+            mbarrier.wait(left.index(n % w.entries), ((n // w.entries) & 1) ^ 1)
+            w.enter(w, g, at, room, entered.index(n % w.entries))
         for k in range(w.steps(w, g, at)):
             slot = i % w.stages
             mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)
             w.load(w, g, at, k, room, slot, full.index(slot))
             i += 1
-        tile += 1
+        n += 1
 
 
 @jit
 def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered, left):
     i = 0
-    tile = 0
+    n = 0
     for t in range(gl.program_id(0), w.tiles(w, g), gl.num_programs(0)):
-        at = w.place(w, g, t)
-        if w.enters:
-            mbarrier.wait(entered.index(0), tile & 1)
+        at = w.place(w, g, t, n)
+        if w.entries:
+            mbarrier.wait(entered.index(n % w.entries), (n // w.entries) & 1)
         steps = w.steps(w, g, at)
+        if w.tail:
+            steps -= 1
         heads = min(steps, w.heads)
         mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
         state = w.first(w, g, at, part, room, i % w.stages)
+        if not w.holds:
+            mbarrier.arrive(empty.index(i % w.stages), count=1)
+        i += 1
         for k in range(1, heads):
             state = _step(w, g, at, part, k, state, room, i, full, empty, True)
             i += 1
         for k in range(heads, steps):
             state = _step(w, g, at, part, k, state, room, i, full, empty, False)
             i += 1
-        state = w.last(w, g, at, part, state, room, i % w.stages)
-        mbarrier.arrive(empty.index(i % w.stages), count=1)
-        i += 1
+        if w.tail:
+            mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
+            i += 1
+        state = w.last(w, g, at, part, state, room, (i - 1) % w.stages)
+        if w.holds or w.tail:
+            mbarrier.arrive(empty.index((i - 1) % w.stages), count=1)
+        if w.entries == 2:
+            mbarrier.arrive(left.index(n % 2), count=1)
         w.finish(w, g, at, part, state, room)
-        if w.enters:
+        if w.entries == 1:
             mbarrier.arrive(left.index(0), count=1)
-        tile += 1
+        n += 1
     tma.store_wait(0)
 
 
 @jit
 def _step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, i, full, empty, is_head: gl.constexpr):
-    before = i % w.stages
-    slot = (i + 1) % w.stages
-    mbarrier.wait(full.index(slot), ((i + 1) // w.stages) & 1)
-    state = w.step(w, g, at, part, k, state, room, slot, before, is_head)
-    mbarrier.arrive(empty.index(before), count=1)
+    slot = i % w.stages
+    mbarrier.wait(full.index(slot), (i // w.stages) & 1)
+    state = w.step(w, g, at, part, k, state, room, slot, is_head)
+    if w.holds:
+        slot = (i - 1) % w.stages
+    mbarrier.arrive(empty.index(slot), count=1)
     return state
 
 
 @jit
-def grouped(t, rows, columns, group: gl.constexpr):
+def grouped(t, rows, columns, group):
     """Tile t of a matrix of tiles: rows of them are walked together, whose operands stay in the cache."""
     width = group * columns
     first = (t // width) * group
     high = min(rows - first, group)
     return first + (t % width) % high, (t % width) // high
+
+
+@jit
+def balanced(t, n, tiles):
+    """Another order of tiles whose first ones are the longest: every other round of programs goes backwards,
+    so that all programs get as much."""
+    programs = gl.num_programs(0)
+    if (n % 2 == 1) & ((n + 1) * programs <= tiles):
+        t = (2 * n + 1) * programs - 1 - t
+    return t

@@ -21,7 +21,7 @@ from typing import Any
 from assay.tiles.catalog import KERNELS
 from assay.tiles.table_rows import Missing, Row, rows
 
-LINE = "{label:44} {lines:>5}  {reference:22} {ratio:24} {percent}"
+LINE = "{label:50} {lines:>5}  {reference:24} {ratio:24} {percent}"
 
 
 def main() -> None:
@@ -41,14 +41,14 @@ def main() -> None:
 
 def measured(row: Row, arguments: list[str]) -> dict[str, Any]:
     """One row, judged and printed."""
-    cost = KERNELS[row.kernel].cost(**row.sizes)
+    cost = row.cost()
     with tempfile.TemporaryDirectory() as folder:
         problem, candidate = Path(folder, "problem.py"), Path(folder, "candidate.py")
         for path, text in zip((problem, candidate), row.texts(cost.size_bytes, cost.flops), strict=True):
             path.write_text(text)
         words = [sys.executable, "-m", "assay", "check", str(problem), str(candidate), "--json", *arguments]
         done = subprocess.run(words, capture_output=True, text=True)
-    lines = kernel_lines(row.kernel)
+    lines = kernel_lines(row.kernel, *row.more)
     told: dict[str, Any] = {"label": row.label, "lines": lines, "reference": row.reference}
     try:
         verdict = json.loads(done.stdout)
@@ -72,31 +72,41 @@ def _missing(row: Missing) -> dict[str, Any]:
     return {"label": row.label, "status": "not measured", "why": row.why}
 
 
-def kernel_lines(name: str) -> int:
-    """Lines of code that run on the device, without comments, docstrings and blank lines."""
-    module = importlib.import_module(KERNELS[name].run.__module__)
+def kernel_lines(name: str, *more: str) -> int:
+    """Lines of code that run on the device, without comments, docstrings and blank lines.
+
+    Args:
+        more: modules that are counted with the kernel's own.
+    """
+    return sum(map(_lines_of, (KERNELS[name].run.__module__, *more)))
+
+
+def _lines_of(name: str) -> int:
+    module = importlib.import_module(name)
     text = Path(str(module.__file__)).read_text()
     counted: set[int] = set()
     for node in ast.parse(text).body:
-        is_work = isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Work" for base in node.bases)
-        is_kernel = isinstance(node, ast.FunctionDef) and "jit" in map(_last, node.decorator_list)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and (is_work or is_kernel):
-            counted |= _code(node)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            inner = node.body if isinstance(node, ast.ClassDef) else [node]
+            if any(isinstance(each, ast.FunctionDef) and _runs_there(each) for each in inner):
+                counted |= _code(node)
     lines = text.splitlines()
     return sum(1 for k in counted if lines[k - 1].strip() and not lines[k - 1].strip().startswith("#"))
 
 
-def _last(decorator: ast.expr) -> str:
-    return ast.unparse(decorator).rsplit(".", 1)[-1]
+def _runs_there(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(each).rsplit(".", 1)[-1] == "jit" for each in function.decorator_list)
 
 
 def _code(node: ast.FunctionDef | ast.ClassDef) -> set[int]:
-    """Its lines, but for docstrings."""
+    """Its lines, but for docstrings and what a class computes of its sizes before anything runs."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     found = set(range(first, (node.end_lineno or node.lineno) + 1))
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant):
-            found -= set(range(inner.lineno, (inner.end_lineno or inner.lineno) + 1))
+        is_text = isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant)
+        is_size = isinstance(inner, ast.FunctionDef) and "property" in map(ast.unparse, inner.decorator_list)
+        if is_text or is_size:
+            found -= set(range(inner.lineno - is_size, (inner.end_lineno or inner.lineno) + 1))
     return found
 
 

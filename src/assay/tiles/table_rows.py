@@ -5,94 +5,23 @@ The first twelve are those of ThunderKittens' own table. For four of them there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
-PROBLEM = '''"""{label}: the reference is {reference}."""
-
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-
-class Model(nn.Module):
-    def forward(self, {names}):
-        {body}
-
-
-def get_inputs():
-    return [{inputs}]
-
-
-def get_init_inputs():
-    return []
-
-
-def cost():
-    return {{"bytes": {size_bytes}, "flops": {flops}}}
-
-
-RULES = {{"library_calls": True}}
-'''
-CANDIDATE = '''"""{label}: assay.tiles."""
-
-import torch
-from torch import nn
-
-from assay.tiles import {kernel}
-
-
-class ModelNew(nn.Module):
-    def forward(self, {names}):
-        return {call}
-'''
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
-
-    label: str
-    kernel: str
-    sizes: Mapping[str, Any]
-    reference: str
-    names: str
-    body: str
-    """The reference's answer, as statements."""
-    inputs: str
-    call: str
-
-    def texts(self, size_bytes: int, flops: int) -> tuple[str, str]:
-        """The problem and the candidate, as files for `assay check`."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        problem = PROBLEM.format(**fields, size_bytes=size_bytes, flops=flops)
-        return problem, CANDIDATE.format(**fields)
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A line that cannot be measured."""
-
-    label: str
-    why: str
-
+from assay.tiles import table_attention, table_products, table_sequences, table_tokens
+from assay.tiles.table_row import Missing, Row, half, needs
 
 CUDNN = """if q.dtype == torch.float64 or not q.is_cuda:
-            return F.scaled_dot_product_attention(q, k, v, is_causal={causal})
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return F.scaled_dot_product_attention(q, k, v, is_causal={causal})"""
-
-
-def half(*shape: int) -> str:
-    return f"torch.randn({', '.join(map(str, shape))}, dtype=torch.bfloat16)"
+    return F.scaled_dot_product_attention(q, k, v, is_causal={causal})
+with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    return F.scaled_dot_product_attention(q, k, v, is_causal={causal})"""
+SEQUENCES = (2048, 4096, 8192, 16384)
+SQUARES = (1024, 2048, 4096, 8192, 16384)
 
 
 def attention_rows() -> Iterator[Row]:
     for d in (128, 64):
         for causal in (False, True):
-            for s in (2048, 4096, 8192, 16384):
+            for s in SEQUENCES:
                 batch, heads = 16384 // s, 2048 // d
                 yield Row(
                     label=f"attention D={d} S={s}{' causal' if causal else ''}",
@@ -118,7 +47,7 @@ MODEL_SHAPES = {
 
 
 def gemm_rows() -> Iterator[Row]:
-    squares = [(f"{n}", (n, n, n)) for n in (1024, 2048, 4096, 8192, 16384)]
+    squares = [(f"{n}", (n, n, n)) for n in SQUARES]
     layers = [(model, shape) for model, shapes in MODEL_SHAPES.items() for shape in shapes]
     for name, (m, n, k) in squares + layers:
         inputs = f"{half(m, k)}, {half(k, n)}"
@@ -175,11 +104,71 @@ def memory_rows() -> Iterator[Row]:
     yield Row("swiglu 8192x14336", "swiglu", sizes, torch_best, "x", body, x, "swiglu(x)")
 
 
+def gradient_rows() -> Iterator[Row]:
+    for d in (128, 64):
+        for is_causal in (False, True):
+            for s in SEQUENCES:
+                yield table_attention.attention_backward(s, d, is_causal, batch=16384 // s, heads=2048 // d)
+
+
+def few_bit_rows() -> Iterator[Row]:
+    for per_tensor in (True, False):
+        for n in SQUARES:
+            yield table_products.fp8_gemm(n, n, n, per_tensor=per_tensor)
+    for m in (1, 16, 256):
+        yield table_products.int4_gemm(m, 8192, 8192)
+
+
+def image_rows() -> Iterator[Row]:
+    yield table_products.conv2d(64, 64, 56, 64)
+    yield table_products.conv2d(64, 256, 14, 256)
+    yield table_products.conv2d(64, 256, 56, 64, window=1, padding=0)
+    yield table_products.conv2d_relu_maxpool(64, 64, 112, 64)
+    yield table_products.conv2d_relu_maxpool(64, 128, 56, 256)
+
+
+def sequence_rows() -> Iterator[Row | Missing]:
+    yield table_sequences.long_convolution(batch=64, heads=768, length=1024)
+    yield table_sequences.long_convolution(batch=16, heads=768, length=4096)
+    for length in (2048, 8192):
+        own = {"batch": 4, "heads": 16, "length": length}
+        functions = ("fused_chunk_based", "parallel_based")
+        yield from needs("fla", (table_sequences.based(function, **own) for function in functions))
+        yield from needs("fla", [table_sequences.hedgehog(**own)])
+        yield from needs("mamba_ssm", [table_sequences.mamba2(**own)])
+
+
+def serving_rows() -> Iterator[Row]:
+    shape = {"heads": 32, "kv_heads": 8, "d": 128}
+    paged = table_attention.decode_attention
+    yield paged(batch=1, **shape, page_size=64, least=131_072, length=131_072)
+    yield paged(batch=16, **shape, page_size=16, least=8192, length=8192)
+    yield paged(batch=64, **shape, page_size=64, least=128, length=8192)
+    packed = table_attention.varlen_attention
+    for is_causal in (False, True):
+        yield packed(batch=8, **shape, least=256, length=4096, is_causal=is_causal)
+    yield packed(batch=64, **shape, least=16, length=512, is_causal=True)
+
+
+def token_rows() -> Iterator[Row]:
+    yield table_tokens.rotary(batch=4, sequence=4096, heads=32, kv_heads=8, d=128)
+    yield table_tokens.rotary(batch=4, sequence=4096, heads=32, kv_heads=32, d=64)
+    yield table_tokens.geglu(tokens=8192, width=14336)
+    for tokens, experts, k in ((8192, 8, 2), (65536, 64, 6), (65536, 256, 8)):
+        yield table_tokens.topk_route(tokens=tokens, experts=experts, k=k)
+
+
 def rows() -> list[Row | Missing]:
     return [
         *attention_rows(),
+        *gradient_rows(),
         *gemm_rows(),
+        *few_bit_rows(),
+        *image_rows(),
         *memory_rows(),
+        *token_rows(),
+        *serving_rows(),
+        *sequence_rows(),
         Missing("attention D=64 on an RTX 4090", "there is no such machine here"),
         Missing("attention D=128 on an RTX 4090", "there is no such machine here"),
         Missing("attention on an Apple M2", "there is no such machine here"),

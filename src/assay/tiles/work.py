@@ -4,6 +4,7 @@ constant of one.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import sys
@@ -24,35 +25,45 @@ class Work:
 
         room(w, g)                       shared memory, as a tuple
         tiles(w, g)                      how many tiles there are
-        place(w, g, t)                   where tile t is, as a tuple
+        place(w, g, t, n)                where tile t is, the n-th of this program, as a tuple
         steps(w, g, at)                  how many steps it takes, one at least
         load(w, g, at, k, room, slot, bar)     step k into a slot, its bytes announced to the barrier
-        enter(w, g, at, room, bar)       what belongs to the tile, if `enters`
+        enter(w, g, at, room, bar)       what belongs to the tile, if it has `entries`
         first(w, g, at, part, room, slot)      the state after step 0
         step(w, g, at, part, k, state, room, slot, before, is_head)
                                          the state after step k; `before` is the last slot, and the first
                                          `heads` steps are told
-        last(w, g, at, part, state, room, slot)     the state when all products have ended
+        last(w, g, at, part, state, room, slot)     the state when all products have ended; if the work has a
+                                         `tail`, with the data of the last step
         finish(w, g, at, part, state, room)    the state into global memory
     """
 
     stages: int
     consumers: int = 2
-    enters: ClassVar[bool] = False
+    holds: ClassVar[bool] = True
+    """Products of a step may be in flight during the next, and its slot is held as long."""
+    tail: ClassVar[bool] = False
+    entries: ClassVar[int] = 0
+    """Places for what belongs to a tile; with one, results leave by way of it, with two they have their own."""
     heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
     """A digest of the files with its functions: compiled kernels are cached by constants, and do not see into
     this one."""
 
     def __post_init__(self) -> None:
-        modules = dict.fromkeys(kind.__module__ for kind in type(self).__mro__ if issubclass(kind, Work))
-        source = "".join(inspect.getsource(sys.modules[name]) for name in modules)
-        object.__setattr__(self, "code", hashlib.sha256(source.encode()).hexdigest()[:16])
+        object.__setattr__(self, "code", _digest(type(self)))
 
-    @property
+    @functools.cached_property
     def constant(self) -> Constant:
         """Itself as an argument of the kernel."""
         return Constant(self)
+
+
+@functools.cache
+def _digest(work: type[Work]) -> str:
+    modules = dict.fromkeys(kind.__module__ for kind in work.__mro__ if issubclass(kind, Work))
+    source = "".join(inspect.getsource(sys.modules[name]) for name in modules)
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 class Constant:

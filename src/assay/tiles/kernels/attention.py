@@ -1,14 +1,15 @@
 """O = softmax(scale * Q K^T) V for each head: forward, causal or not, grouped queries, any length.
 
 Q and O are (batch * heads, S, D), K and V (batch * kv_heads, T, D), bf16 or fp16; scores and sums are
-float32. A tile is 128 queries of one head, 64 for each consumer; a step is one block of keys and values.
-The scores of a step are computed while the product with the values of the step before is in flight.
-Causal: query s sees keys up to s + T - S; blocks that it does not see are not loaded, those it sees in
-part come first and are the only ones that are masked.
+float32. A tile is 128 queries of one head, 64 for each consumer. A step has a block of keys and the values that
+belong to the keys of the step before: while its scores are computed, those values are multiplied. The first
+has keys only, the last values only. Causal: query s sees keys up to s + T - S; blocks that it does not see
+are not loaded, those it sees in part come first and are the only ones that are masked.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,12 +21,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
 from assay.tiles.launch import aligned, describe, launch, multiprocessors, runs_on_hopper
-from assay.tiles.pipeline import pipeline
+from assay.tiles.pipeline import balanced, grouped, pipeline
 from assay.tiles.work import Work
 
-STEPS = {64: {"BN": 128, "stages": 3}, 128: {"BN": 128, "stages": 3}, 256: {"BN": 32, "stages": 4}}
+STEPS = {64: {"BN": 128, "stages": 4}, 128: {"BN": 128, "stages": 2}, 256: {"BN": 64, "stages": 2}}
 """What shared memory holds beside the queries, by head size."""
 MOST_GRADIENT_SIZE = 128
+CACHED_BYTES = 24 * 2**20
+"""Of the L2 cache, which has twice as much."""
 
 
 @dataclass(frozen=True)
@@ -35,107 +38,132 @@ class Attention(Work):
     BN: int = 128
     """Keys of a step."""
     is_causal: bool = False
-    enters: ClassVar[bool] = True
+    is_askew: bool = False
+    """Causal, and the last queries of a tile do not see the end of a block."""
+    holds: ClassVar[bool] = False
+    tail: ClassVar[bool] = True
+
+    @property
+    def score_layout(self) -> gl.NVMMADistributedLayout:
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.BN, 16])
+
+    @property
+    def layout(self) -> gl.NVMMADistributedLayout:
+        """Of sums."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.D, 16])
+
+    @property
+    def entries(self) -> int:
+        """Two, if shared memory holds them."""
+        return 2 if self.D <= 128 else 1
 
     @property
     def heads(self) -> int:
         """Blocks that a tile sees in part: those its 128 queries lie in, and one more if they lie askew."""
-        return 128 // self.BN + 1 if self.is_causal else 1
+        return 128 // self.BN + self.is_askew if self.is_causal else 1
 
     @jit
     def room(w: gl.constexpr, g):
-        q = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
+        q = gl.allocate_shared_memory(g[0].dtype, [2 * w.entries, 1, 64, w.D], g[0].layout)
         k = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BN, w.D], g[1].layout)
         v = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
-        return q, k, v
+        o = q
+        if w.entries == 2:
+            o = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
+        return q, k, v, o
 
     @jit
     def tiles(w: gl.constexpr, g):
         return gl.cdiv(g[4], 128) * g[6]
 
     @jit
-    def place(w: gl.constexpr, g, t):
-        """Its first query and its head; the longest tiles of a causal problem first."""
+    def place(w: gl.constexpr, g, t, n):
+        """Its first query, its head and its entry; heads whose keys and values stay in the cache together,
+        and the longest tiles first."""
         blocks = gl.cdiv(g[4], 128)
-        return (blocks - 1 - t // g[6]) * 128, t % g[6]
+        if w.is_causal:
+            t = balanced(t, n, blocks * g[6])
+        head, block = grouped(t, g[6], blocks, g[10])
+        return (blocks - 1 - block) * 128, head, n % w.entries
 
     @jit
-    def steps(w: gl.constexpr, g, at):
+    def blocks(w: gl.constexpr, g, at):
+        """Of keys that the tile sees."""
         seen = g[5]
         if w.is_causal:
             seen = min(seen, max(at[0] + 128 + g[5] - g[4], 1))
         return gl.cdiv(seen, w.BN)
 
     @jit
+    def steps(w: gl.constexpr, g, at):
+        return w.blocks(w, g, at) + 1
+
+    @jit
     def enter(w: gl.constexpr, g, at, room, bar):
         mbarrier.expect(bar, 2 * g[0].block_type.nbytes)
         for part in gl.static_range(2):
-            tma.async_copy_global_to_shared(g[0], [at[1], at[0] + part * 64, 0], bar, room[0].index(part))
+            place = room[0].index(2 * at[2] + part)
+            tma.async_copy_global_to_shared(g[0], [at[1], at[0] + part * 64, 0], bar, place)
 
     @jit
     def load(w: gl.constexpr, g, at, k, room, slot, bar):
-        first = (w.steps(w, g, at) - 1 - k) * w.BN
-        mbarrier.expect(bar, g[1].block_type.nbytes + g[2].block_type.nbytes)
-        tma.async_copy_global_to_shared(g[1], [at[1] // g[7], first, 0], bar, room[1].index(slot))
-        tma.async_copy_global_to_shared(g[2], [at[1] // g[7], first, 0], bar, room[2].index(slot))
+        head, block = at[1] // g[7], w.blocks(w, g, at) - 1 - k
+        if (block >= 0) & (k > 0):
+            mbarrier.expect(bar, g[1].block_type.nbytes + g[2].block_type.nbytes)
+        else:
+            mbarrier.expect(bar, g[1].block_type.nbytes)
+        if block >= 0:
+            tma.async_copy_global_to_shared(g[1], [head, block * w.BN, 0], bar, room[1].index(slot))
+        if k > 0:
+            tma.async_copy_global_to_shared(g[2], [head, (block + 1) * w.BN, 0], bar, room[2].index(slot))
 
     @jit
-    def scores(w: gl.constexpr, part: gl.constexpr, room, slot):
+    def scores(w: gl.constexpr, at, part: gl.constexpr, room, slot):
         """In flight."""
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
         keys = room[1].index(slot).reshape([w.BN, w.D]).permute((1, 0))
-        zeros = gl.zeros([64, w.BN], gl.float32, layout)
-        return warpgroup_mma(
-            room[0].index(part).reshape([64, w.D]), keys, zeros, use_acc=False, is_async=True
-        )
+        queries = room[0].index(2 * at[2] + part).reshape([64, w.D])
+        zeros = gl.zeros([64, w.BN], gl.float32, w.score_layout)
+        return warpgroup_mma(queries, keys, zeros, use_acc=False, is_async=True)
 
     @jit
     def masked(w: gl.constexpr, g, at, part: gl.constexpr, k, s):
         """What a query does not see is minus infinity."""
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
-        first = (w.steps(w, g, at) - 1 - k) * w.BN
-        key = gl.expand_dims(first + gl.arange(0, w.BN, gl.SliceLayout(0, layout)), 0)
+        first = (w.blocks(w, g, at) - 1 - k) * w.BN
+        key = gl.expand_dims(first + gl.arange(0, w.BN, gl.SliceLayout(0, w.score_layout)), 0)
         seen = key < g[5]
         if w.is_causal:
-            query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
+            query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout)), 1)
             seen = seen & (key <= query + g[5] - g[4])
         return gl.where(seen, s, float("-inf"))
 
     @jit
     def softmax(w: gl.constexpr, g, s, m):
-        """The weights of a block, the new maxima, and what older sums are to be multiplied by."""
+        """The weights of a block, the new maxima, what older sums are to be multiplied by, the new sum."""
         higher = gl.maximum(m, gl.max(s, 1) * g[8])
         safe = gl.where(higher == float("-inf"), 0.0, higher)
-        return gl.exp2(s * g[8] - gl.expand_dims(safe, 1)), higher, gl.exp2(m - safe)
-
-    @jit
-    def operand(w: gl.constexpr, g, p):
-        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
-        return gl.convert_layout(p.to(g[0].dtype), gl.DotOperandLayout(0, out, 2))
+        p = gl.exp2(s * g[8] - gl.expand_dims(safe, 1))
+        operand = gl.convert_layout(p.to(g[0].dtype), gl.DotOperandLayout(0, w.layout, 2))
+        return operand, higher, gl.exp2(m - safe), gl.sum(p, 1)
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
-        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
-        s = warpgroup_mma_wait(0, (w.scores(w, part, room, slot),))
-        m = gl.full([64], float("-inf"), gl.float32, gl.SliceLayout(1, layout))
-        p, m, _ = w.softmax(w, g, w.masked(w, g, at, part, 0, s), m)
-        return gl.zeros([64, w.D], gl.float32, out), m, gl.sum(p, 1), w.operand(w, g, p)
+        s = warpgroup_mma_wait(0, (w.scores(w, at, part, room, slot),))
+        m = gl.full([64], float("-inf"), gl.float32, gl.SliceLayout(1, w.score_layout))
+        p, m, _, total = w.softmax(w, g, w.masked(w, g, at, part, 0, s), m)
+        return gl.zeros([64, w.D], gl.float32, w.layout), m, total, p
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, before, is_head: gl.constexpr):
-        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
         acc, m, total, p = state
-        s = w.scores(w, part, room, slot)
-        acc = warpgroup_mma(p, room[2].index(before).reshape([w.BN, w.D]), acc, is_async=True)
+        s = w.scores(w, at, part, room, slot)
+        acc = warpgroup_mma(p, room[2].index(slot).reshape([w.BN, w.D]), acc, is_async=True)
         s = warpgroup_mma_wait(1, (s,))
         if is_head:
             s = w.masked(w, g, at, part, k, s)
-        p, m, less = w.softmax(w, g, s, m)
-        total = total * less + gl.sum(p, 1)
+        p, m, less, more = w.softmax(w, g, s, m)
         acc = warpgroup_mma_wait(0, (acc,))
-        acc = acc * gl.expand_dims(gl.convert_layout(less, gl.SliceLayout(1, out)), 1)
-        return acc, m, total, w.operand(w, g, p)
+        acc = acc * gl.expand_dims(gl.convert_layout(less, gl.SliceLayout(1, w.layout)), 1)
+        return acc, m, total * less + more, p
 
     @jit
     def last(w: gl.constexpr, g, at, part: gl.constexpr, state, room, slot):
@@ -144,23 +172,35 @@ class Attention(Work):
 
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
-        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
         acc, m, total = state
         row = at[0] + part * 64
-        query = row + gl.arange(0, 64, gl.SliceLayout(1, layout))
+        query = row + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout))
         gl.store(g[9] + at[1] * g[4] + query, m + gl.log2(total), query < g[4])
-        total = gl.where(total > 0, total, 1.0)
-        acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, out)), 1)
-        room[0].index(part).reshape([64, w.D]).store(acc.to(g[0].dtype))
+        share = gl.convert_layout(1 / gl.where(total > 0, total, 1.0), gl.SliceLayout(1, w.layout))
+        acc = acc * gl.expand_dims(share, 1)
+        if w.entries == 2:
+            tma.store_wait(0)
+        room[3].index(part).reshape([64, w.D]).store(acc.to(g[0].dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(g[3], [at[1], row, 0], room[0].index(part))
-        tma.store_wait(0)
+        tma.async_copy_shared_to_global(g[3], [at[1], row, 0], room[3].index(part))
+        if w.entries == 1:
+            tma.store_wait(0)
 
 
 @jit
-def attention_kernel(q, k, v, o, S, T, heads, group, scale, lse, w: gl.constexpr):
-    pipeline(w, (q, k, v, o, S, T, heads, group, scale, lse))
+def attention_kernel(q, k, v, o, S, T, heads, group, scale, sums, together, w: gl.constexpr):
+    pipeline(w, (q, k, v, o, S, T, heads, group, scale, sums, together))
+
+
+def together(k: torch.Tensor, group: int) -> int:
+    """Heads of queries whose keys and values the cache holds."""
+    return max(CACHED_BYTES // (2 * k[0, 0].nbytes), 1) * group
+
+
+@functools.cache
+def choose(d: int, s: int, t: int, is_causal: bool) -> Attention:
+    sizes = STEPS[d]
+    return Attention(D=d, is_causal=is_causal, is_askew=is_causal and (t - s) % sizes["BN"] != 0, **sizes)
 
 
 def reference(
@@ -185,11 +225,13 @@ def _attention(
     batch, heads, s, d = q.shape
     kv_heads, t = k.shape[1:3]
     o, sums = torch.empty_like(q), q.new_empty(batch, heads, s, dtype=torch.float32)
-    work = Attention(D=d, is_causal=is_causal, **STEPS[d])
+    work = choose(d, s, t, is_causal)
     flat = [x.view(-1, *x.shape[2:]) for x in (q, k, v, o)]
     rows = (64, work.BN, work.BN, 64)
     described = [describe(x, [1, n, d]) for x, n in zip(flat, rows, strict=True)]
-    arguments = (*described, s, t, batch * heads, heads // kv_heads, scale * math.log2(math.e), sums)
+    group = heads // kv_heads
+    sizes = s, t, batch * heads, group
+    arguments = (*described, *sizes, scale * math.log2(math.e), sums, together(k, group))
     programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
     launch(attention_kernel, programs, arguments, work, q)
     return o, sums

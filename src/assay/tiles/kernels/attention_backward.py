@@ -3,9 +3,9 @@
     P = exp2(scale Q K^T - L)    dP = dO V^T    dS = P (dP - rowsum(dO O))
     dV = P^T dO                  dK = dS^T Q    dQ = dS K
 
-Two kernels: one walks over the queries for a block of keys and keeps dK and dV in registers, one over the
-keys for a block of queries and keeps dQ. Scores are computed twice, and nothing is added by way of memory, so
-that results are the same every time.
+Three kernels: one computes the row sums, one walks over the queries for a block of keys and keeps dK and dV
+in registers, one over the keys for a block of queries and keeps dQ. Scores are computed twice, and nothing is
+added by way of memory, so that results are the same every time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from typing import ClassVar
 
 import torch
 import triton
+import triton.language as tl
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernels.attention import Attention
+from assay.tiles.kernels.attention import Attention, together
 from assay.tiles.launch import aligned, describe, launch, multiprocessors
-from assay.tiles.pipeline import pipeline
+from assay.tiles.pipeline import balanced, grouped, pipeline
 from assay.tiles.work import Work
 
 _NAMES = ("q", "do", "k", "v", "dq", "dk", "dv")
 _SMALL_STEPS = {"BM": 32, "stages": 6}
 """Beside dK and dV of 128 columns, registers do not hold more."""
+ROWS = 32
 
 
 @jit
@@ -35,26 +37,47 @@ def _operand(p, dtype: gl.constexpr, D: gl.constexpr):
     return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, out, 2))
 
 
-@jit
-def _sums(pointer, first, inside):
-    """Logarithms of sums; whoever sees nothing has no weights."""
-    sums = gl.load(pointer + first, inside, other=float("inf"))
-    return gl.where(sums == float("-inf"), float("inf"), sums)
+@triton.jit
+def prepare_kernel(do, o, sums, kept, S, padded, D: tl.constexpr, ROWS: tl.constexpr):
+    """For each query its logarithm and rowsum(dO O), without a gap up to whole tiles: a query that is not
+    there, or sees nothing, has no weights."""
+    head = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at = head * S * D + row[:, None] * D + tl.arange(0, D)[None, :]
+    inside = row[:, None] < S
+    product = tl.load(do + at, inside, other=0.0).to(tl.float32) * tl.load(o + at, inside, other=0.0)
+    logarithm = tl.load(sums + head * S + row, row < S, other=float("inf"))
+    logarithm = tl.where(logarithm == float("-inf"), float("inf"), logarithm)
+    tl.store(kept + head * padded + row, logarithm)
+    tl.store(kept + (tl.num_programs(1) + head) * padded + row, tl.sum(product, 1))
 
 
 @dataclass(frozen=True)
 class QueryGradient(Attention):
-    """g: q, k, v, dq, S, T, heads, group, scale in base 2, sums, do, delta, scale."""
+    """g: q, k, v, dq, S, T, heads, group, scale in base 2, sums, together, do, row sums, scale."""
 
     stages: int = 4
     BN: int = 64
+    tail: ClassVar[bool] = False
+    entries: ClassVar[int] = 1
 
     @jit
     def room(w: gl.constexpr, g):
         q = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
         k = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BN, w.D], g[1].layout)
         v = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
-        return q, k, v, gl.allocate_shared_memory(g[10].dtype, [2, 1, 64, w.D], g[10].layout)
+        return q, k, v, gl.allocate_shared_memory(g[11].dtype, [2, 1, 64, w.D], g[11].layout)
+
+    @jit
+    def steps(w: gl.constexpr, g, at):
+        return w.blocks(w, g, at)
+
+    @jit
+    def load(w: gl.constexpr, g, at, k, room, slot, bar):
+        corner = [at[1] // g[7], (w.steps(w, g, at) - 1 - k) * w.BN, 0]
+        mbarrier.expect(bar, 2 * g[1].block_type.nbytes)
+        tma.async_copy_global_to_shared(g[1], corner, bar, room[1].index(slot))
+        tma.async_copy_global_to_shared(g[2], corner, bar, room[2].index(slot))
 
     @jit
     def enter(w: gl.constexpr, g, at, room, bar):
@@ -62,23 +85,19 @@ class QueryGradient(Attention):
         for part in gl.static_range(2):
             corner = [at[1], at[0] + part * 64, 0]
             tma.async_copy_global_to_shared(g[0], corner, bar, room[0].index(part))
-            tma.async_copy_global_to_shared(g[10], corner, bar, room[3].index(part))
+            tma.async_copy_global_to_shared(g[11], corner, bar, room[3].index(part))
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
-        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
-        query = at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout))
-        sums = _sums(g[9] + at[1] * g[4], query, query < g[4])
-        delta = gl.load(g[11] + at[1] * g[4] + query, query < g[4], other=0.0)
-        state = gl.zeros([64, w.D], gl.float32, out), sums, delta
-        return w.step(w, g, at, part, 0, state, room, slot, slot, w.is_causal)
+        first = at[1] * gl.cdiv(g[4], 128) * 128 + at[0] + part * 64
+        query = first + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout))
+        state = gl.zeros([64, w.D], gl.float32, w.layout), gl.load(g[9] + query), gl.load(g[12] + query)
+        return w.step(w, g, at, part, 0, state, room, slot, w.is_causal)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, before, is_head: gl.constexpr):
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
         acc, sums, delta = state
-        zeros = gl.zeros([64, w.BN], gl.float32, layout)
+        zeros = gl.zeros([64, w.BN], gl.float32, w.score_layout)
         keys = room[1].index(slot).reshape([w.BN, w.D])
         values = room[2].index(slot).reshape([w.BN, w.D])
         q, do = room[0].index(part).reshape([64, w.D]), room[3].index(part).reshape([64, w.D])
@@ -88,8 +107,8 @@ class QueryGradient(Attention):
         p = gl.exp2(s * g[8] - gl.expand_dims(sums, 1))
         if is_head:
             block = w.steps(w, g, at) - 1 - k
-            key = gl.expand_dims(block * w.BN + gl.arange(0, w.BN, gl.SliceLayout(0, layout)), 0)
-            query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
+            key = gl.expand_dims(block * w.BN + gl.arange(0, w.BN, gl.SliceLayout(0, w.score_layout)), 0)
+            query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout)), 1)
             p = gl.where(key <= query + g[5] - g[4], p, 0.0)
         dp = warpgroup_mma_wait(0, (dp,))
         ds = _operand(p * (dp - gl.expand_dims(delta, 1)), g[0].dtype, w.D)
@@ -101,7 +120,7 @@ class QueryGradient(Attention):
 
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
-        room[0].index(part).reshape([64, w.D]).store((state[0] * g[12]).to(g[0].dtype))
+        room[0].index(part).reshape([64, w.D]).store((state[0] * g[13]).to(g[0].dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(g[3], [at[1], at[0] + part * 64, 0], room[0].index(part))
         tma.store_wait(0)
@@ -109,14 +128,22 @@ class QueryGradient(Attention):
 
 @dataclass(frozen=True)
 class KeyGradient(Work):
-    """g: q, do, k, v, dk, dv, S, T, kv_heads, group, scale in base 2, scale, sums, delta."""
+    """g: q, do, k, v, dk, dv, S, T, kv_heads, group, scale in base 2, scale, sums, row sums, together."""
 
     stages: int = 4
     D: int = 128
     BM: int = 64
     """Queries of a step."""
     is_causal: bool = False
-    enters: ClassVar[bool] = True
+    group: int = 1
+    """Heads of queries for one of keys, if causal."""
+    holds: ClassVar[bool] = False
+    entries: ClassVar[int] = 1
+
+    @property
+    def heads(self) -> int:
+        """Steps whose queries see the keys in part."""
+        return (128 // self.BM + 1) * self.group if self.is_causal else 1
 
     @jit
     def room(w: gl.constexpr, g):
@@ -131,8 +158,11 @@ class KeyGradient(Work):
         return gl.cdiv(g[7], 128) * g[8]
 
     @jit
-    def place(w: gl.constexpr, g, t):
-        return (t // g[8]) * 128, t % g[8]
+    def place(w: gl.constexpr, g, t, n):
+        if w.is_causal:
+            t = balanced(t, n, w.tiles(w, g))
+        head, block = grouped(t, g[8], gl.cdiv(g[7], 128), g[14])
+        return block * 128, head
 
     @jit
     def skipped(w: gl.constexpr, g, at):
@@ -148,9 +178,7 @@ class KeyGradient(Work):
     @jit
     def queries(w: gl.constexpr, g, at, k):
         """Whose step k is: a head and its first query."""
-        skipped = w.skipped(w, g, at)
-        blocks = gl.cdiv(g[6], w.BM) - skipped
-        return at[1] * g[9] + k // blocks, (skipped + k % blocks) * w.BM
+        return at[1] * g[9] + k % g[9], (w.skipped(w, g, at) + k // g[9]) * w.BM
 
     @jit
     def enter(w: gl.constexpr, g, at, room, bar):
@@ -171,31 +199,36 @@ class KeyGradient(Work):
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
         out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
         state = gl.zeros([64, w.D], gl.float32, out), gl.zeros([64, w.D], gl.float32, out)
-        return w.step(w, g, at, part, 0, state, room, slot, slot, True)
+        return w.step(w, g, at, part, 0, state, room, slot, w.is_causal)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, before, is_head: gl.constexpr):
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BM, 16])
         dk, dv = state
         zeros = gl.zeros([64, w.BM], gl.float32, layout)
         q, do = room[0].index(slot).reshape([w.BM, w.D]), room[1].index(slot).reshape([w.BM, w.D])
         keys, values = room[2].index(part).reshape([64, w.D]), room[3].index(part).reshape([64, w.D])
         s = warpgroup_mma(keys, q.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        if w.D <= 64:  # beside wider gradients, registers do not hold both
+            dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
+            s = warpgroup_mma_wait(1, (s,))
+        else:
+            s = warpgroup_mma_wait(0, (s,))
         head, first = w.queries(w, g, at, k)
         query = first + gl.arange(0, w.BM, gl.SliceLayout(0, layout))
-        sums = _sums(g[12] + head * g[6], query, query < g[6])
-        s = warpgroup_mma_wait(1, (s,))
-        p = gl.exp2(s * g[10] - gl.expand_dims(sums, 0))
-        if w.is_causal:
+        kept = head * gl.cdiv(g[6], 128) * 128 + query
+        p = gl.exp2(s * g[10] - gl.expand_dims(gl.load(g[12] + kept), 0))
+        if is_head:
             key = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
             p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)
-        # Not before the sums are done with: both together are more than the registers hold.
-        delta = gl.load(g[13] + head * g[6] + query, query < g[6], other=0.0)
-        dp = warpgroup_mma_wait(0, (dp,))
-        ds = _operand(p * (dp - gl.expand_dims(delta, 0)), g[0].dtype, w.D)
-        dv = warpgroup_mma(_operand(p, g[0].dtype, w.D), do, dv, is_async=True)
-        dk = warpgroup_mma(ds, q, dk, is_async=True)
+        weights = _operand(p, g[0].dtype, w.D)
+        if w.D > 64:
+            dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        dv = warpgroup_mma(weights, do, dv, is_async=True)
+        delta = gl.load(g[13] + kept)
+        dp = warpgroup_mma_wait(1, (dp,))
+        ds = gl.convert_layout(weights, layout).to(gl.float32) * (dp - gl.expand_dims(delta, 0))
+        dk = warpgroup_mma(_operand(ds, g[0].dtype, w.D), q, dk, is_async=True)
         return warpgroup_mma_wait(0, (dk, dv))
 
     @jit
@@ -214,15 +247,17 @@ class KeyGradient(Work):
 
 
 @jit
-def query_gradient_kernel(q, k, v, dq, S, T, heads, group, scale2, sums, do, delta, scale, w: gl.constexpr):
-    pipeline(w, (q, k, v, dq, S, T, heads, group, scale2, sums, do, delta, scale))
+def query_gradient_kernel(
+    q, k, v, dq, S, T, heads, group, scale2, sums, together, do, delta, scale, w: gl.constexpr
+):
+    pipeline(w, (q, k, v, dq, S, T, heads, group, scale2, sums, together, do, delta, scale))
 
 
 @jit
 def key_gradient_kernel(
-    q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta, w: gl.constexpr
+    q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta, together, w: gl.constexpr
 ):
-    pipeline(w, (q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta))
+    pipeline(w, (q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta, together))
 
 
 @torch.library.custom_op("assay::attention_backward", mutates_args=())
@@ -240,23 +275,50 @@ def attention_backward(
     do, q, k, v = (aligned(x) for x in (do, q, k, v))
     batch, heads, s, d = q.shape
     kv_heads, t = k.shape[1:3]
-    delta = (do.float() * o.float()).sum(-1)
+    padded = triton.cdiv(s, 128) * 128
+    kept = q.new_empty(2, batch * heads, padded, dtype=torch.float32)
+    with torch.cuda.device(q.device):
+        prepare_kernel[(padded // ROWS, batch * heads)](do, o, sums, kept, s, padded, D=d, ROWS=ROWS)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     flat = {name: x.view(-1, *x.shape[2:]) for name, x in zip(_NAMES, (q, do, k, v, dq, dk, dv), strict=True)}
     group, scale2 = heads // kv_heads, scale * math.log2(math.e)
 
-    by_query = QueryGradient(D=d, is_causal=is_causal)
+    by_query = QueryGradient(D=d, is_causal=is_causal, is_askew=(t - s) % 64 != 0)
     rows = {"q": 64, "k": by_query.BN, "v": by_query.BN, "dq": 64, "do": 64}
     *described, of_output = (describe(flat[name], [1, n, d]) for name, n in rows.items())
     programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
-    arguments = (*described, s, t, batch * heads, group, scale2, sums, of_output, delta, scale)
+    arguments = (
+        *described,
+        s,
+        t,
+        batch * heads,
+        group,
+        scale2,
+        kept[0],
+        together(k, group),
+        of_output,
+        kept[1],
+        scale,
+    )
     launch(query_gradient_kernel, programs, arguments, by_query, q)
 
-    by_key = KeyGradient(D=d, is_causal=is_causal, **_SMALL_STEPS if d > 64 else {})
+    by_key = KeyGradient(
+        D=d, is_causal=is_causal, group=group if is_causal else 1, **_SMALL_STEPS if d > 64 else {}
+    )
     rows = {"q": by_key.BM, "do": by_key.BM, "k": 64, "v": 64, "dk": 64, "dv": 64}
     described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]
     programs = min(triton.cdiv(t, 128) * batch * kv_heads, multiprocessors(q))
-    arguments = (*described, s, t, batch * kv_heads, group, scale2, scale, sums, delta)
+    arguments = (
+        *described,
+        s,
+        t,
+        batch * kv_heads,
+        group,
+        scale2,
+        scale,
+        *kept,
+        together(q, 1) // group or 1,
+    )
     launch(key_gradient_kernel, programs, arguments, by_key, q)
     return dq, dk, dv
 

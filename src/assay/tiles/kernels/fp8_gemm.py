@@ -8,8 +8,7 @@ A is (M, K), B is (N, K). Scales are float32, of one of two kinds:
     tensor   one for all of A and one for all of B, applied at the end. Sums stay in the tensor core, which
              keeps about 14 bits of them: the longer K is, the more they are off.
 
-Tiles are 128 x 128 and 128 deep, 128 x 256 where there are many and one scale for all; two consumers of 64
-rows each. While one of them scales and adds, the other has the tensor core.
+Tiles are 128 x 128 and 128 deep; with one scale for all also 256 or 64 wide; two consumers of 64 rows each. While one of them scales and adds, the other has the tensor core.
 
 Not covered: gradients, e5m2, a bias, results other than bf16. Where this is no Hopper, or K is no multiple
 of 16, torch answers in float32.
@@ -17,6 +16,7 @@ of 16, torch answers in float32.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,14 @@ from torch.nn.functional import pad
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
-from assay.tiles.launch import can_be_described, describe, launch, multiprocessors, runs_on_hopper
+from assay.tiles.launch import (
+    can_be_described,
+    describe,
+    launch,
+    multiprocessors,
+    runs_on_hopper,
+    width_that_ends_first,
+)
 from assay.tiles.pipeline import grouped, pipeline
 from assay.tiles.work import Work
 
@@ -33,8 +40,8 @@ BLOCK = 128
 """Entries of K, and rows of B, that share a scale."""
 LARGEST = 448.0
 """Of e4m3."""
-WIDE_FROM = 100
-"""So many tiles of 256 columns keep 132 multiprocessors busy."""
+STAGES = {256: 3, 128: 6, 64: 8}
+WIDTHS = ((256, 1.0, 6.0), (128, 0.52, 2.5), (64, 0.33, 1.7))
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,11 @@ class Fp8Gemm(Work):
     group: int = 8
     """Rows of tiles that are walked together, so that their operands stay in the L2 cache."""
     per_tensor: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Products that are scaled have ended in their step."""
+        return self.per_tensor
 
     @jit
     def room(w: gl.constexpr, g):
@@ -57,7 +69,7 @@ class Fp8Gemm(Work):
         return gl.cdiv(g[3], 128) * gl.cdiv(g[4], w.BN)
 
     @jit
-    def place(w: gl.constexpr, g, t):
+    def place(w: gl.constexpr, g, t, n):
         return grouped(t, gl.cdiv(g[3], 128), gl.cdiv(g[4], w.BN), w.group)
 
     @jit
@@ -105,7 +117,7 @@ class Fp8Gemm(Work):
         return w.added(w, g, at, part, 0, zeros, room, slot, False)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, before, is_head: gl.constexpr):
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, is_head: gl.constexpr):
         return w.added(w, g, at, part, k, acc, room, slot, True)
 
     @jit
@@ -145,7 +157,8 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     scale_a, scale_b = (x if x.mT.is_contiguous() else x.contiguous() for x in (scale_a, scale_b))
     (m, k), n = a.shape, b.shape[0]
     c = a.new_empty(m, triton.cdiv(n, 8) * 8, dtype=torch.bfloat16)[:, :n]  # rows begin at 16 bytes
-    work = choose(m, n, per_tensor=_is_one(scale_a, scale_b))
+    processors = multiprocessors(a)
+    work = choose(m, n, k, processors, per_tensor=_is_one(scale_a, scale_b))
     arguments = (
         describe(a, [64, 128]),
         describe(b, [work.BN, 128]),
@@ -155,7 +168,7 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
         *(scale_b, *scale_b.stride()),
     )
     tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
-    launch(fp8_gemm_kernel, min(tiles, multiprocessors(a)), arguments, work, a)
+    launch(fp8_gemm_kernel, min(tiles, processors), arguments, work, a)
     return c.contiguous()
 
 
@@ -164,11 +177,13 @@ def _(a, b, scale_a, scale_b):
     return a.new_empty(a.shape[0], b.shape[0], dtype=torch.bfloat16)
 
 
-def choose(m: int, n: int, *, per_tensor: bool = False) -> Fp8Gemm:
-    """Wide tiles where there are enough of them; sums that are added up twice have no registers for it."""
-    if per_tensor and triton.cdiv(m, 128) * triton.cdiv(n, 256) >= WIDE_FROM:
-        return Fp8Gemm(stages=3, BN=256, per_tensor=True)
-    return Fp8Gemm(per_tensor=per_tensor)
+@functools.lru_cache(maxsize=4096)
+def choose(m: int, n: int, k: int, processors: int, *, per_tensor: bool = False) -> Fp8Gemm:
+    """Sums that are added up twice have no registers for wide tiles."""
+    if not per_tensor:
+        return Fp8Gemm()
+    width = width_that_ends_first(WIDTHS, m, n, triton.cdiv(k, 128), processors)
+    return Fp8Gemm(stages=STAGES[width], BN=width, per_tensor=True)
 
 
 def _is_one(scale_a: torch.Tensor, scale_b: torch.Tensor) -> bool:

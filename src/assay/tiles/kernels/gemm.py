@@ -1,12 +1,13 @@
 """C = epilogue(A @ B): bf16 or fp16 in, float32 inside.
 
-A is (M, K); B is (K, N), or (N, K) as linear layers keep it. Tiles of 128 x 256, or 128 x 128 where there
-are few, 64 deep; two consumers of 64 rows each. The epilogue adds a bias, applies an activation, adds a
+A is (M, K); B is (K, N), or (N, K) as linear layers keep it. Tiles of 128 rows and 256, 128 or 64 columns,
+64 deep; two consumers of 64 rows each. The epilogue adds a bias, applies an activation, adds a
 residual, in float32.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -16,7 +17,14 @@ from torch.nn.functional import gelu, silu
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
-from assay.tiles.launch import can_be_described, describe, launch, multiprocessors, runs_on_hopper
+from assay.tiles.launch import (
+    can_be_described,
+    describe,
+    launch,
+    multiprocessors,
+    runs_on_hopper,
+    width_that_ends_first,
+)
 from assay.tiles.pipeline import grouped, pipeline
 from assay.tiles.work import Work
 
@@ -26,8 +34,8 @@ ACTIVATIONS = {
     "silu": silu,
     "gelu": lambda x: gelu(x, approximate="tanh"),
 }
-WIDE_FROM = 100
-"""So many tiles of 256 columns keep 132 multiprocessors busy."""
+STAGES = {256: 3, 128: 5, 64: 6}
+WIDTHS = ((256, 1.0, 6.0), (128, 0.52, 2.5), (64, 0.3, 1.7))
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ class Gemm(Work):
     stages: int = 3
     BN: int = 256
     BK: int = 64
-    group: int = 8
+    group: int = 16
     """Rows of tiles that are walked together, so that their operands stay in the L2 cache."""
     transposed: bool = False
     """B is given as (N, K)."""
@@ -54,7 +62,7 @@ class Gemm(Work):
         return gl.cdiv(g[3], 128) * gl.cdiv(g[4], w.BN)
 
     @jit
-    def place(w: gl.constexpr, g, t):
+    def place(w: gl.constexpr, g, t, n):
         return grouped(t, gl.cdiv(g[3], 128), gl.cdiv(g[4], w.BN), w.group)
 
     @jit
@@ -86,7 +94,7 @@ class Gemm(Work):
         return w.product(w, part, gl.zeros([64, w.BN], gl.float32, layout), room, slot, False)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, before, is_head: gl.constexpr):
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, is_head: gl.constexpr):
         return w.product(w, part, acc, room, slot, True)
 
     @jit
@@ -157,7 +165,14 @@ def _gemm(
         return _finished(a @ b, bias, residual, activation).to(a.dtype)
     (m, k), n = a.shape, b.shape[1]
     c = a.new_empty(m, 8 * triton.cdiv(n, 8))[:, :n]
-    work = choose(m, n, is_transposed=b.stride(0) == 1, bias=bias, residual=residual, activation=activation)
+    processors = multiprocessors(a)
+    work = choose(
+        *(m, n, k, processors),
+        is_transposed=b.stride(0) == 1,
+        has_bias=bias is not None,
+        has_residual=residual is not None,
+        activation=activation,
+    )
     given = b.T if work.transposed else b
     block = [work.BN, work.BK] if work.transposed else [work.BK, work.BN]
     arguments = (
@@ -169,7 +184,7 @@ def _gemm(
         c if residual is None else residual,
     )
     tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
-    launch(gemm_kernel, min(tiles, multiprocessors(a)), arguments, work, a)
+    launch(gemm_kernel, min(tiles, processors), arguments, work, a)
     return c.contiguous()
 
 
@@ -178,23 +193,27 @@ def _(a, b, bias, residual, activation):
     return a.new_empty(a.shape[0], b.shape[1])
 
 
+@functools.lru_cache(maxsize=4096)
 def choose(
     m: int,
     n: int,
+    k: int,
+    processors: int,
     *,
     is_transposed: bool = False,
-    bias: torch.Tensor | None = None,
-    residual: torch.Tensor | None = None,
+    has_bias: bool = False,
+    has_residual: bool = False,
     activation: str = "",
 ) -> Gemm:
-    """Wide tiles where there are enough of them; a residual takes the registers that they need."""
-    is_wide = residual is None and triton.cdiv(m, 128) * triton.cdiv(n, 256) >= WIDE_FROM
+    """A residual takes the registers that the widest tiles need."""
+    widths = WIDTHS[1:] if has_residual else WIDTHS
+    width = width_that_ends_first(widths, m, n, triton.cdiv(k, 64), processors)
     return Gemm(
-        stages=3 if is_wide else 5,
-        BN=256 if is_wide else 128,
+        stages=STAGES[width],
+        BN=width,
         transposed=is_transposed,
-        has_bias=bias is not None,
-        has_residual=residual is not None,
+        has_bias=has_bias,
+        has_residual=has_residual,
         activation=activation,
     )
 
