@@ -352,13 +352,13 @@ def _no_backward(run: Callable, x: torch.Tensor, weight: torch.Tensor) -> None:
     try:
         y.float().sum().backward()
     except RuntimeError as error:
-        assert "no autograd formula" in str(error), error
+        assert "has no backward" in str(error), error
     else:
         raise AssertionError("backward went through")
 
 
 def _sound(op: Any, *args: Any) -> None:
-    torch.library.opcheck(op, args, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(op.overload, args, test_utils=("test_schema", "test_faketensor"))
 
 
 def _wrong(check: Callable[[], None]) -> str:

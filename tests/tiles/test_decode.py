@@ -172,7 +172,7 @@ def has_no_gradients(run: Callable[..., Any], *given: torch.Tensor) -> None:
 
 
 def is_an_op(op: Any, *given: Any) -> None:
-    torch.library.opcheck(op, given, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(op.overload, given, test_utils=("test_schema", "test_faketensor"))
 
 
 def is_traced_whole(run: Callable[..., torch.Tensor], *given: torch.Tensor) -> None:

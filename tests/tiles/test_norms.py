@@ -273,8 +273,8 @@ def _norm_checks(module: ModuleType) -> Iterator[Check]:
     values = _leaves((x, *weight))
     residual = x.clone().requires_grad_()
     eps = 1e-5
-    yield "op without a residual", lambda: torch.library.opcheck(module._op, (*values, None, eps))
-    yield "op with a residual", lambda: torch.library.opcheck(module._op, (*values, residual, eps))
+    yield "op without a residual", lambda: torch.library.opcheck(module._op.overload, (*values, None, eps))
+    yield "op with a residual", lambda: torch.library.opcheck(module._op.overload, (*values, residual, eps))
     yield "torch.compile", lambda: _compiles(module, _leaves(made))
 
 
@@ -300,7 +300,7 @@ def _softmax_checks() -> Iterator[Check]:
     yield "three axes", lambda: _agree(softmax, (torch.randn(2, 3, 50),))
     yield "one axis", lambda: _agree(softmax, (torch.randn(50),))
     yield "no axis", lambda: _refuses(softmax.softmax, "no axis", torch.tensor(1.0))
-    yield "op", lambda: torch.library.opcheck(softmax._op, (torch.randn(3, 20).requires_grad_(),))
+    yield "op", lambda: torch.library.opcheck(softmax._op.overload, (torch.randn(3, 20).requires_grad_(),))
     yield "torch.compile", lambda: _compiles(softmax, [torch.randn(3, 20).requires_grad_()])
 
 
@@ -335,7 +335,7 @@ def _cross_entropy_checks() -> Iterator[Check]:
     yield "logits of three axes", lambda: _refuses(run, "(rows, classes)", logits[None], targets)
     yield "sum", lambda: _refuses(run, "mean or none", logits, targets, reduction="sum")
     leaf = logits.clone().requires_grad_()
-    yield "op", lambda: torch.library.opcheck(cross_entropy._op, (leaf, targets, -100))
+    yield "op", lambda: torch.library.opcheck(cross_entropy._op.overload, (leaf, targets, -100))
     again = logits.clone().requires_grad_()
     yield "torch.compile", lambda: _compiles(cross_entropy, [again, targets])
 

@@ -234,7 +234,7 @@ def check_route_refuses() -> None:
     refuses(topk_route.combine, x, route.position, route.weights, word="4 rows")
     refuses(topk_route.combine, torch.randn(8, 8), route.position, route.weights[:3], word="shapes differ")
     refuses(topk_route.combine, torch.randn(8, 8), route.position, route.weights.half(), word="float16")
-    with pytest.raises(RuntimeError, match="autograd"):
+    with pytest.raises(RuntimeError, match="no backward"):
         topk_route.topk_route(logits.requires_grad_(), 2).weights.sum().backward()
 
 

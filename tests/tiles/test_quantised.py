@@ -180,7 +180,7 @@ def test_tracers_see_what_fp8_gives() -> None:
     with FakeTensorMode():
         traced = fp8.fp8_gemm(*(torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in given))
     assert traced.shape == (20, 141) and traced.dtype == torch.bfloat16 and traced.is_contiguous()
-    torch.library.opcheck(fp8._fp8_gemm, given, test_utils="test_faketensor")
+    torch.library.opcheck(fp8._fp8_gemm.overload, given, test_utils="test_faketensor")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def check_no_split() -> None:
 def check_op() -> None:
     """That tracers see the shapes and strides that come out."""
     given = int4.inputs(3, 40, 128, 64, True, device="cpu", dtype=torch.float16)
-    torch.library.opcheck(int4._int4_gemm, given, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(int4._int4_gemm.overload, given, test_utils=("test_schema", "test_faketensor"))
 
 
 def check_layouts() -> None:

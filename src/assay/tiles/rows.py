@@ -10,7 +10,7 @@ from assay.tiles.kernel import MOST_ELEMENTS, Unsupported, need_dtype
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_COLUMNS = 32_768
 """Longer rows do not fit in the registers of one program."""
-TILE_ELEMENTS = 4096
+TILE_ELEMENTS = 1024
 WARPS_PER_PROCESSOR = 16
 """Backward: enough to hide the reductions, few enough that the sums for the weight stay a small part."""
 COPIED_BYTES = 131_072

@@ -44,7 +44,7 @@ class Work:
     """Products of a step may be in flight during the next, and its slot is held as long."""
     tail: ClassVar[bool] = False
     entries: ClassVar[int] = 0
-    """Places for what belongs to a tile; with one, results leave by way of it, with two they have their own."""
+    """Places for what belongs to a tile; with one, results leave by way of it, with two they have another."""
     heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
     """A digest of the files with its functions: compiled kernels are cached by constants, and do not see into

@@ -1,10 +1,10 @@
 """O = softmax(scale * Q K^T) V for each head: forward, causal or not, grouped queries, any length.
 
 Q and O are (batch * heads, S, D), K and V (batch * kv_heads, T, D), bf16 or fp16; scores and sums are
-float32. A tile is 128 queries of one head, 64 for each consumer. A step has a block of keys and the values that
-belong to the keys of the step before: while its scores are computed, those values are multiplied. The first
-has keys only, the last values only. Causal: query s sees keys up to s + T - S; blocks that it does not see
-are not loaded, those it sees in part come first and are the only ones that are masked.
+float32. A tile is 128 queries of one head, 64 for each consumer. A step has a block of keys, and the values
+that belong to the keys of the step before: while its scores are computed, those values are multiplied. The
+first has keys only, the last values only. Causal: query s sees keys up to s + T - S; blocks that it does not
+see are not loaded, those it sees in part come first and are the only ones that are masked.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
 from assay.tiles.launch import aligned, describe, launch, multiprocessors, runs_on_hopper
+from assay.tiles.op import op
 from assay.tiles.pipeline import balanced, grouped, pipeline
 from assay.tiles.work import Work
 
 STEPS = {64: {"BN": 128, "stages": 4}, 128: {"BN": 128, "stages": 2}, 256: {"BN": 64, "stages": 2}}
 """What shared memory holds beside the queries, by head size."""
 MOST_GRADIENT_SIZE = 128
-CACHED_BYTES = 24 * 2**20
-"""Of the L2 cache, which has twice as much."""
+CACHED_BYTES = 12 * 2**20
+"""What the L2 cache holds of keys and values beside everything else."""
+BALANCED_FROM = 8192
+"""Keys from which causal tiles differ so much in length that walking over all heads at once is worth more."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +195,11 @@ def attention_kernel(q, k, v, o, S, T, heads, group, scale, sums, together, w: g
     pipeline(w, (q, k, v, o, S, T, heads, group, scale, sums, together))
 
 
-def together(k: torch.Tensor, group: int) -> int:
-    """Heads of queries whose keys and values the cache holds."""
-    return max(CACHED_BYTES // (2 * k[0, 0].nbytes), 1) * group
+def together(k: torch.Tensor, heads: int, is_causal: bool) -> int:
+    """How many heads are walked together: those whose two matrices the cache holds."""
+    if is_causal and k.shape[2] >= BALANCED_FROM:
+        return heads
+    return max(CACHED_BYTES // (2 * k[0, 0].nbytes), 1)
 
 
 @functools.cache
@@ -217,7 +222,7 @@ def reference(
     return (scores.softmax(-1).nan_to_num(0.0) @ values).to(q.dtype)
 
 
-@torch.library.custom_op("assay::attention", mutates_args=())
+@op("attention", has_backward=True)
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -231,7 +236,13 @@ def _attention(
     described = [describe(x, [1, n, d]) for x, n in zip(flat, rows, strict=True)]
     group = heads // kv_heads
     sizes = s, t, batch * heads, group
-    arguments = (*described, *sizes, scale * math.log2(math.e), sums, together(k, group))
+    arguments = (
+        *described,
+        *sizes,
+        scale * math.log2(math.e),
+        sums,
+        group * together(k, batch * kv_heads, is_causal),
+    )
     programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
     launch(attention_kernel, programs, arguments, work, q)
     return o, sums

@@ -21,12 +21,13 @@ import triton.language as tl
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernels.attention import Attention, together
 from assay.tiles.launch import aligned, describe, launch, multiprocessors
+from assay.tiles.op import op
 from assay.tiles.pipeline import balanced, grouped, pipeline
 from assay.tiles.work import Work
 
 _NAMES = ("q", "do", "k", "v", "dq", "dk", "dv")
-_SMALL_STEPS = {"BM": 32, "stages": 6}
-"""Beside dK and dV of 128 columns, registers do not hold more."""
+FEW_STAGES = {"stages": 2}
+"""Beside keys, values and steps of 128 columns there is no room for more."""
 ROWS = 32
 
 
@@ -260,7 +261,7 @@ def key_gradient_kernel(
     pipeline(w, (q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta, together))
 
 
-@torch.library.custom_op("assay::attention_backward", mutates_args=())
+@op("attention_backward")
 def attention_backward(
     do: torch.Tensor,
     q: torch.Tensor,
@@ -303,7 +304,7 @@ def attention_backward(
     launch(query_gradient_kernel, programs, arguments, by_query, q)
 
     by_key = KeyGradient(
-        D=d, is_causal=is_causal, group=group if is_causal else 1, **_SMALL_STEPS if d > 64 else {}
+        D=d, is_causal=is_causal, group=group if is_causal else 1, **FEW_STAGES if d > 64 else {}
     )
     rows = {"q": by_key.BM, "do": by_key.BM, "k": 64, "v": 64, "dk": 64, "dv": 64}
     described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]

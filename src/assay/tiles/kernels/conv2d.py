@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDE_CHANNELS = 16
@@ -133,7 +134,7 @@ def readable(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous(memory_format=torch.channels_last if is_wide else memory_format(x))
 
 
-@torch.library.custom_op("assay::conv2d", mutates_args=())
+@op("conv2d")
 def _op(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: list[int], relu: bool
 ) -> torch.Tensor:

@@ -29,6 +29,7 @@ from assay.tiles.kernels.conv2d import (
     readable,
     tiles,
 )
+from assay.tiles.op import op
 
 
 @triton.jit
@@ -73,7 +74,7 @@ def reference(
     return y.to(x.dtype).contiguous(memory_format=memory_format(x))
 
 
-@torch.library.custom_op("assay::conv2d_relu_maxpool", mutates_args=())
+@op("conv2d_relu_maxpool")
 def _op(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: list[int]
 ) -> torch.Tensor:

@@ -19,10 +19,11 @@ import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
 from assay.tiles.kernels.softmax import LOG2_E, fold
+from assay.tiles.op import op
 from assay.tiles.rows import DTYPES, dense_rows
 
-STEP_COLUMNS = 8192
-TILE_ELEMENTS = 4096
+STEP_COLUMNS = 2048
+TILE_ELEMENTS = 1024
 BACKWARD_COLUMNS = 4096
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -87,7 +88,7 @@ def forward_tile(columns: int) -> tuple[int, int, int]:
     return max(1, TILE_ELEMENTS // width), depth, width // depth
 
 
-@torch.library.custom_op("assay::cross_entropy", mutates_args=())
+@op("cross_entropy", has_backward=True)
 def _op(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss and logarithm of the sum of each row, in float32."""
     rows, columns = logits.shape
@@ -109,7 +110,7 @@ def _op_shapes(
     return losses, torch.empty_like(losses)
 
 
-@torch.library.custom_op("assay::cross_entropy_backward", mutates_args=())
+@op("cross_entropy_backward")
 def _backward_op(
     logits: torch.Tensor,
     targets: torch.Tensor,
@@ -121,7 +122,7 @@ def _backward_op(
     dlogits = logits.new_empty(logits.shape)
     logits, targets, dlosses = dense_rows(logits), targets.contiguous(), dlosses.contiguous()
     wide = min(max(triton.next_power_of_2(columns), 16), BACKWARD_COLUMNS)
-    high = TILE_ELEMENTS // wide
+    high = BACKWARD_COLUMNS // wide
     backward_kernel[(triton.cdiv(rows, high) * triton.cdiv(columns, wide),)](
         logits, targets, logsums, dlosses, dlogits, rows, columns, logits.stride(0), ignore_index,
         ROWS=high, COLUMNS=wide, num_warps=4,

@@ -26,6 +26,7 @@ import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
 from assay.tiles.launch import multiprocessors
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 HEAD_SIZES = (64, 128, 256)
@@ -158,7 +159,7 @@ def shares_of(programs: int, steps: int, at_once: int) -> int:
     return min(range(1, min(steps, MOST_SHARES) + 1), key=takes_steps)
 
 
-@torch.library.custom_op("assay::decode_attention", mutates_args=())
+@op("decode_attention")
 def _decode(
     q: torch.Tensor,
     k: torch.Tensor,

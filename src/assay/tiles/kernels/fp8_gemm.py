@@ -8,7 +8,8 @@ A is (M, K), B is (N, K). Scales are float32, of one of two kinds:
     tensor   one for all of A and one for all of B, applied at the end. Sums stay in the tensor core, which
              keeps about 14 bits of them: the longer K is, the more they are off.
 
-Tiles are 128 x 128 and 128 deep; with one scale for all also 256 or 64 wide; two consumers of 64 rows each. While one of them scales and adds, the other has the tensor core.
+Tiles are 128 x 128 and 128 deep; with one scale for all also 256 or 64 wide. Two consumers of 64 rows each:
+while one of them scales and adds, the other has the tensor core.
 
 Not covered: gradients, e5m2, a bias, results other than bf16. Where this is no Hopper, or K is no multiple
 of 16, torch answers in float32.
@@ -33,6 +34,7 @@ from assay.tiles.launch import (
     runs_on_hopper,
     width_that_ends_first,
 )
+from assay.tiles.op import op
 from assay.tiles.pipeline import grouped, pipeline
 from assay.tiles.work import Work
 
@@ -148,7 +150,7 @@ def reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     return ((a.float() * scale_a) @ (b.float() * scale_b).T).bfloat16()
 
 
-@torch.library.custom_op("assay::fp8_gemm", mutates_args=())
+@op("fp8_gemm")
 def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     a, b = (x if can_be_described(x) and x.stride(1) == 1 else x.contiguous() for x in (a, b))
     if not (runs_on_hopper(a, b) and can_be_described(a) and can_be_described(b)):

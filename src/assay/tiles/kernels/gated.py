@@ -22,6 +22,7 @@ import triton.language as tl
 from torch.nn import functional
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 TILE = 4096
@@ -119,7 +120,7 @@ def _launch(kernel: Any, tensors: list[torch.Tensor], is_gelu: bool) -> None:
         kernel[grid](*flat, *steps, rows, n, IS_GELU=is_gelu, ROWS=high, COLS=cols, num_warps=WARPS)
 
 
-@torch.library.custom_op("assay::gated", mutates_args=())
+@op("gated", has_backward=True)
 def gated(a: torch.Tensor, b: torch.Tensor | None, is_gelu: bool) -> torch.Tensor:
     left, right = _halves(a, b)
     out = a.new_empty(left.shape)
@@ -133,7 +134,7 @@ def _(a: torch.Tensor, b: torch.Tensor | None, is_gelu: bool) -> torch.Tensor:
     return a.new_empty(_halves(a, b)[0].shape)
 
 
-@torch.library.custom_op("assay::gated_backward", mutates_args=())
+@op("gated_backward")
 def gated_backward(
     grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor | None, is_gelu: bool
 ) -> torch.Tensor:

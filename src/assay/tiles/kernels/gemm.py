@@ -25,6 +25,7 @@ from assay.tiles.launch import (
     runs_on_hopper,
     width_that_ends_first,
 )
+from assay.tiles.op import op
 from assay.tiles.pipeline import grouped, pipeline
 from assay.tiles.work import Work
 
@@ -152,7 +153,7 @@ def _finished(
     return c if residual is None else c + residual.float()
 
 
-@torch.library.custom_op("assay::gemm", mutates_args=())
+@op("gemm", has_backward=True)
 def _gemm(
     a: torch.Tensor,
     b: torch.Tensor,

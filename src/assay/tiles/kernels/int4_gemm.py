@@ -23,6 +23,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 GROUPS = (64, 128)
 MIDDLE = 8
@@ -104,7 +105,7 @@ def unpacked(packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | N
     return (q - zero) * scales.float().repeat_interleave(group, 1)
 
 
-@torch.library.custom_op("assay::int4_gemm", mutates_args=())
+@op("int4_gemm")
 def _int4_gemm(
     x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None
 ) -> torch.Tensor:

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, launches
+from assay.tiles.op import op
 from assay.tiles.rows import dense_rows, need_rows, stages, tile, walkers
 
 
@@ -99,7 +100,7 @@ def reference(
     return y if residual is None else (y, s)
 
 
-@torch.library.custom_op("assay::layer_norm", mutates_args=())
+@op("layer_norm", has_backward=True)
 def _op(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -124,7 +125,7 @@ def _op_shapes(
     return x.new_empty(x.shape), x.new_empty(0 if residual is None else x.shape), mean, torch.empty_like(mean)
 
 
-@torch.library.custom_op("assay::layer_norm_backward", mutates_args=())
+@op("layer_norm_backward")
 def _backward_op(
     x: torch.Tensor,
     weight: torch.Tensor,

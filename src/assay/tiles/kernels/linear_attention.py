@@ -30,6 +30,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 KEYS = 64
@@ -283,7 +284,7 @@ def _segments(length: int, chunk: int, wanted: int) -> tuple[int, int]:
     return triton.cdiv(chunks, each), each
 
 
-@torch.library.custom_op("assay::linear_attention", mutates_args=())
+@op("linear_attention")
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, normalise: bool, feature_map: str) -> Tensor:
     """Rows must be dense; `based` and `hedgehog` see to it."""
     batch, heads, length, d = q.shape

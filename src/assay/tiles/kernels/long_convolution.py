@@ -34,6 +34,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MATRICES = {1024: (64, 32), 4096: (128, 64)}
@@ -161,7 +162,7 @@ def _powers(rows: int, columns: int, base: int, device: torch.device) -> torch.T
     return torch.stack((angle.cos(), angle.sin()))
 
 
-@torch.library.custom_op("assay::long_convolution", mutates_args=())
+@op("long_convolution")
 def _op(
     u: torch.Tensor, planes: torch.Tensor, scale: torch.Tensor, gate: torch.Tensor | None
 ) -> torch.Tensor:

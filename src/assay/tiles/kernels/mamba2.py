@@ -26,6 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 CHUNK = 64
@@ -178,7 +179,7 @@ def _segments(length: int, programs: int) -> tuple[int, int]:
     return triton.cdiv(chunks, each), each
 
 
-@torch.library.custom_op("assay::mamba2", mutates_args=())
+@op("mamba2")
 def mamba2_op(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None) -> Tensor:
     """Rows of x, b and c must be dense, and so must a and d; `mamba2` sees to it."""
     batch, length, heads, p = x.shape

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, launches
+from assay.tiles.op import op
 from assay.tiles.rows import dense_rows, need_rows, stages, tile, walkers
 
 
@@ -82,7 +83,7 @@ def reference(
     return y if residual is None else (y, s)
 
 
-@torch.library.custom_op("assay::rms_norm", mutates_args=())
+@op("rms_norm", has_backward=True)
 def _op(
     x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,7 +107,7 @@ def _op_shapes(
     return x.new_empty(x.shape), x.new_empty(0 if residual is None else x.shape)
 
 
-@torch.library.custom_op("assay::rms_norm_backward", mutates_args=())
+@op("rms_norm_backward")
 def _backward_op(
     x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, dsum: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_D = 512
@@ -113,7 +114,7 @@ def _launch(
         )  # fmt: skip
 
 
-@torch.library.custom_op("assay::rotary", mutates_args=())
+@op("rotary", has_backward=True)
 def _op(
     tensors: list[torch.Tensor], cos: torch.Tensor, sin: torch.Tensor, kv_heads: int
 ) -> list[torch.Tensor]:
@@ -131,7 +132,7 @@ def _op_shapes(
     return [cos.new_empty(shape, dtype=tensors[0].dtype) for shape in shapes]
 
 
-@torch.library.custom_op("assay::rotary_backward", mutates_args=())
+@op("rotary_backward")
 def _backward_op(grads: list[torch.Tensor], cos: torch.Tensor, sin: torch.Tensor) -> list[torch.Tensor]:
     """Packed where the three of q, k and v are given."""
     made = _backward_shapes(grads, cos, sin)

@@ -2,11 +2,10 @@
 
 Backward, from y alone: dx = y * (dy - sum(y * dy)).
 
-Rows of up to 32768 elements (backward 16384, as y and dy are both held) lie in registers, several short ones
-in one program. Longer ones are read twice: first for the maximum and the sum at once, in lanes with a maximum
-and sum of their own so that no thread waits for another, then for the result. A row that is -inf all over, or
-has a NaN or +inf, comes out as NaN, as in torch. Not covered: another axis than the last (transpose first), a
-mask or scale, second derivatives.
+Rows of up to 16384 elements lie in registers, several short ones in one program. Longer ones are read twice:
+first for the maximum and the sum at once, in lanes with a maximum and sum of their own so that no thread
+waits for another, then for the result. A row that is -inf all over, or has a NaN or +inf, comes out as NaN, as
+in torch. Not covered: another axis than the last (transpose first), a mask or scale, second derivatives.
 """
 
 from __future__ import annotations
@@ -18,13 +17,16 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
+from assay.tiles.op import op
 from assay.tiles.rows import DTYPES, dense_rows, tile
 
-FORWARD_COLUMNS = 32_768
+FORWARD_COLUMNS = 16_384
 BACKWARD_COLUMNS = 16_384
 """Longer rows would spill registers."""
 LONG_WARPS = 32
 """One program fills a processor: the rows under way then stay in the L2 cache for the second read."""
+SHARED_COLUMNS = 65_536
+"""Up to here two programs share one, and the cache holds as many rows."""
 LONG_DEPTH = 4
 LONG_LANES = 8192
 """Of a long row, so many columns at a time: four vectors of 16 bytes per thread."""
@@ -113,7 +115,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x.float(), -1).to(x.dtype)
 
 
-@torch.library.custom_op("assay::softmax", mutates_args=())
+@op("softmax", has_backward=True)
 def _op(x: torch.Tensor) -> torch.Tensor:
     rows, columns = x.shape
     y = x.new_empty(x.shape)
@@ -123,8 +125,15 @@ def _op(x: torch.Tensor) -> torch.Tensor:
         grid = (triton.cdiv(rows, high),)
         forward_kernel[grid](x, y, rows, columns, x.stride(0), ROWS=high, COLUMNS=wide, num_warps=warps)
     else:
+        sharing = 2 if columns <= SHARED_COLUMNS else 1
         long_forward_kernel[(rows,)](
-            x, y, columns, x.stride(0), DEPTH=LONG_DEPTH, LANES=LONG_LANES, num_warps=LONG_WARPS
+            x,
+            y,
+            columns,
+            x.stride(0),
+            DEPTH=LONG_DEPTH,
+            LANES=LONG_LANES // sharing,
+            num_warps=LONG_WARPS // sharing,
         )
     return y
 
@@ -134,7 +143,7 @@ def _op_shapes(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("assay::softmax_backward", mutates_args=())
+@op("softmax_backward")
 def _backward_op(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     rows, columns = y.shape
     dx = y.new_empty(y.shape)

@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_EXPERTS = 256
@@ -181,7 +182,7 @@ def combine_reference(rows: torch.Tensor, position: torch.Tensor, weights: torch
     return (rows.float()[position.long()] * weights[:, :, None]).sum(1).to(rows.dtype)
 
 
-@torch.library.custom_op("assay::topk_route", mutates_args=())
+@op("topk_route")
 def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     tokens, experts = logits.shape
     weights, chosen, order, position, counts, offsets = made = _route_shapes(logits, k)
@@ -223,7 +224,7 @@ def _columns(n: int) -> int:
     return min(triton.next_power_of_2(n), 2048)
 
 
-@torch.library.custom_op("assay::dispatch", mutates_args=())
+@op("dispatch")
 def _dispatch_op(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     out = _dispatch_shape(x, position)
     if out.numel() == 0:
@@ -243,7 +244,7 @@ def _dispatch_shape(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     return x.new_empty((position.shape[0] * position.shape[1], x.shape[1]))
 
 
-@torch.library.custom_op("assay::combine", mutates_args=())
+@op("combine")
 def _combine_op(rows: torch.Tensor, position: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     out = _combine_shape(rows, position, weights)
     if out.numel() == 0:

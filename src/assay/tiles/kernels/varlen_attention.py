@@ -25,6 +25,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 HEAD_SIZES = (64, 128, 256)
@@ -144,7 +145,7 @@ def blocks_for(d: int, element_bytes: int, rows_each: float) -> dict[str, int]:
     return {"ROWS": 128, "KEYS": 128 if d < 256 else 64, "num_warps": 8, "num_stages": 3 if d == 64 else 2}
 
 
-@torch.library.custom_op("assay::varlen_attention", mutates_args=())
+@op("varlen_attention")
 def _varlen(
     q: torch.Tensor,
     k: torch.Tensor,
