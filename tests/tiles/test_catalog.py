@@ -24,3 +24,12 @@ def test_an_entry_is_whole(kernel: Kernel) -> None:
         cost = kernel.cost(**sizes)
         assert cost.size_bytes > 0 and cost.flops >= 0
     assert kernel.inputs(**kernel.cases[0], device="cpu")
+
+
+def test_models_on_hopper_are_told_of_every_kernel() -> None:
+    from assay.cli.search import _tiles_for
+
+    told = _tiles_for("NVIDIA H200, compute capability 9.0, 132 multiprocessors")
+    assert all(f"- {name}(" in told for name in KERNELS)
+    assert "- rms_norm(x, weight, residual=None, eps=1e-06): " in told
+    assert _tiles_for("NVIDIA A100, compute capability 8.0") == _tiles_for("CPU") == ""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 RUNS, FOUND = Path(".assay/runs"), Path(".assay/found")
 SUFFIXES = (".py", ".cu", ".cpp")
+HOPPER = "compute capability 9."
 FINISHING = 0.25
 """How long polishing and leaving out may take, of the time the search took."""
 
@@ -132,6 +133,15 @@ def _settle_facts(archive: SearchArchive, wanted: Wanted, policy: dict[str, Any]
                 f"{archive.path} is a search with another {name} ({known[name]}): name a new one with --run"
             )
         archive.set_fact(name, value)
+
+
+def _tiles_for(described: str) -> str:
+    """What models are told of our own kernels; elsewhere than on Hopper torch would answer for them."""
+    if HOPPER not in described:
+        return ""
+    from assay.tiles.catalog import told
+
+    return told()
 
 
 def _require_cxx(device: str) -> None:
@@ -264,8 +274,9 @@ class _Session:
         wanted = self._wanted
         prompts = read_prompts(wanted.language or language_for(device), wanted.prompts_folder)
         described = crew.describe_device()[1]
+        tiles = _tiles_for(described)
         return [
-            ModelProposer(settings, prompts, device=described, complete=crew.complete, name=name)
+            ModelProposer(settings, prompts, device=described, complete=crew.complete, name=name, tiles=tiles)
             for settings, name in zip(wanted.models, proposer_names(wanted.models), strict=True)
         ]
 

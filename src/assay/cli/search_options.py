@@ -139,7 +139,12 @@ def budget_options(command: Command) -> Command:
             callback=read_number,
             help="Seconds of building and judging.",
         ),
-        click.option("--time", type=seconds_type(), callback=read_number, help="Seconds in all."),
+        click.option(
+            "--time",
+            type=seconds_type(),
+            callback=read_number,
+            help="Seconds of searching; polishing takes up to a quarter more, confirming another start.",
+        ),
     ):
         command = option(command)
     return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 
 from assay.tiles.kernel import Kernel
@@ -49,3 +50,19 @@ KERNELS: Mapping[str, Kernel] = {
         mamba2.ENTRY,
     )
 }
+
+
+def told() -> str:
+    """For whoever writes a kernel for Hopper: what there is, a line for each."""
+    lines = [
+        f"- {name}({', '.join(_arguments(kernel))}): {kernel.formula}" for name, kernel in KERNELS.items()
+    ]
+    return (
+        "Kernels for this device that the file may import (`from assay.tiles import gemm`):\n\n"
+        + "\n".join(lines)
+    )
+
+
+def _arguments(kernel: Kernel) -> list[str]:
+    found = inspect.signature(kernel.run).parameters.values()
+    return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in found]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 
 from assay.tiles.gate import CONSUMER_REGISTERS, layout_of
 from assay.tiles.hopper import TensorDescriptor
@@ -25,7 +24,11 @@ _COMPILED: dict[tuple[Any, ...], Any] = {}
 
 def runs_on_hopper(*tensors: torch.Tensor) -> bool:
     """Elsewhere there are other ways to compute it."""
-    return all(t.is_cuda for t in tensors) and _facts(tensors[0].device)[0] == 9
+    if not all(t.is_cuda for t in tensors):
+        return False
+    if torch.compiler.is_compiling():  # which warns of what is remembered
+        return torch.cuda.get_device_capability(tensors[0].device)[0] == 9
+    return _facts(tensors[0].device)[0] == 9
 
 
 def multiprocessors(tensor: torch.Tensor) -> int:
@@ -111,6 +114,7 @@ def width_that_ends_first(
 
     def duration(of: tuple[int, float, float]) -> float:
         width, step, rest = of
-        return triton.cdiv(triton.cdiv(m, 128) * triton.cdiv(n, width), processors) * (steps * step + rest)
+        tiles = -(-m // 128) * -(-n // width)
+        return -(-tiles // processors) * (steps * step + rest)
 
     return min(widths, key=duration)[0]

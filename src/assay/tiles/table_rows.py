@@ -11,7 +11,10 @@ from assay.tiles import table_attention, table_products, table_sequences, table_
 from assay.tiles.table_row import Missing, Row, half, needs
 
 CUDNN = """if q.dtype == torch.float64 or not q.is_cuda:
-    return F.scaled_dot_product_attention(q, k, v, is_causal={causal})
+    # The scores of all heads at once are more than there is memory for.
+    heads = zip(*(x.flatten(0, 1)[:, None] for x in (q, k, v)))
+    made = [F.scaled_dot_product_attention(*head, is_causal={causal}) for head in heads]
+    return torch.stack(made).view(q.shape)
 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
     return F.scaled_dot_product_attention(q, k, v, is_causal={causal})"""
 SEQUENCES = (2048, 4096, 8192, 16384)

@@ -156,7 +156,12 @@ class Pool:
         command = [sys.executable, "-I", "-B", "-c", _START, _PACKAGE_ROOT, str(theirs.fileno())]
         command += self._preloaded
         self._zygote = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=self._environment(), stdin=subprocess.DEVNULL, cwd="/"
+            command,
+            pass_fds=[theirs.fileno()],
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is the judge's to answer
         )
         theirs.close()
         ours.settimeout(START_TIMEOUT_S)

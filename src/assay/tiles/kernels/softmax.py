@@ -4,8 +4,8 @@ Backward, from y alone: dx = y * (dy - sum(y * dy)).
 
 Rows of up to 16384 elements lie in registers, several short ones in one program. Longer ones are read twice:
 first for the maximum and the sum at once, in lanes with a maximum and sum of their own so that no thread
-waits for another, then for the result. A row that is -inf all over, or has a NaN or +inf, comes out as NaN, as
-in torch. Not covered: another axis than the last (transpose first), a mask or scale, second derivatives.
+waits for another, then for the result. A row that is -inf all over, or has a NaN or +inf, comes out as NaN,
+as in torch. Not covered: another axis than the last (transpose first), a mask or scale, second derivatives.
 """
 
 from __future__ import annotations
