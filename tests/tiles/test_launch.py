@@ -44,10 +44,10 @@ def test_the_width_that_ends_first(m: int, n: int, k: int, width: int) -> None:
 
 
 def test_heads_that_the_cache_holds_are_walked_together() -> None:
-    short, long = (torch.empty(1, 8, t, 128, dtype=torch.bfloat16, device="meta") for t in (2048, 16384))
-    assert together(short, 8, is_causal=False) == together(short, 8, is_causal=True) == 12
-    assert together(long, 8, is_causal=False) == 1
-    assert long.shape[2] >= BALANCED_FROM and together(long, 8, is_causal=True) == 8
+    short, long = (torch.empty(8, t, 128, dtype=torch.bfloat16, device="meta") for t in (2048, 16384))
+    assert together(short, is_causal=False) == together(short, is_causal=True) == 12
+    assert together(long, is_causal=False) == 1
+    assert long.shape[1] >= BALANCED_FROM and together(long, is_causal=True) == 8
 
 
 def test_an_operator() -> None:

@@ -195,11 +195,11 @@ def attention_kernel(q, k, v, o, S, T, heads, group, scale, sums, together, w: g
     pipeline(w, (q, k, v, o, S, T, heads, group, scale, sums, together))
 
 
-def together(k: torch.Tensor, heads: int, is_causal: bool) -> int:
-    """How many heads are walked together: those whose two matrices the cache holds."""
-    if is_causal and k.shape[2] >= BALANCED_FROM:
-        return heads
-    return max(CACHED_BYTES // (2 * k[0, 0].nbytes), 1)
+def together(keys: torch.Tensor, is_causal: bool) -> int:
+    """How many heads of keys (heads, T, D) are walked together: those the cache holds with their values."""
+    if is_causal and keys.shape[1] >= BALANCED_FROM:
+        return keys.shape[0]
+    return max(CACHED_BYTES // (2 * keys[0].nbytes), 1)
 
 
 @functools.cache
@@ -235,14 +235,8 @@ def _attention(
     rows = (64, work.BN, work.BN, 64)
     described = [describe(x, [1, n, d]) for x, n in zip(flat, rows, strict=True)]
     group = heads // kv_heads
-    sizes = s, t, batch * heads, group
-    arguments = (
-        *described,
-        *sizes,
-        scale * math.log2(math.e),
-        sums,
-        group * together(k, batch * kv_heads, is_causal),
-    )
+    close = group * together(flat[1], is_causal)
+    arguments = (*described, s, t, batch * heads, group, scale * math.log2(math.e), sums, close)
     programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
     launch(attention_kernel, programs, arguments, work, q)
     return o, sums

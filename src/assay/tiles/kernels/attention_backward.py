@@ -11,6 +11,7 @@ added by way of memory, so that results are the same every time.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ _NAMES = ("q", "do", "k", "v", "dq", "dk", "dv")
 FEW_STAGES = {"stages": 2}
 """Beside keys, values and steps of 128 columns there is no room for more."""
 ROWS = 32
+LOG2_E = math.log2(math.e)
 
 
 @jit
@@ -274,54 +276,46 @@ def attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dQ, dK, dV of contiguous tensors (batch, heads, length, D)."""
     do, q, k, v = (aligned(x) for x in (do, q, k, v))
-    batch, heads, s, d = q.shape
-    kv_heads, t = k.shape[1:3]
-    padded = triton.cdiv(s, 128) * 128
-    kept = q.new_empty(2, batch * heads, padded, dtype=torch.float32)
-    with torch.cuda.device(q.device):
-        prepare_kernel[(padded // ROWS, batch * heads)](do, o, sums, kept, s, padded, D=d, ROWS=ROWS)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     flat = {name: x.view(-1, *x.shape[2:]) for name, x in zip(_NAMES, (q, do, k, v, dq, dk, dv), strict=True)}
-    group, scale2 = heads // kv_heads, scale * math.log2(math.e)
-
-    by_query = QueryGradient(D=d, is_causal=is_causal, is_askew=(t - s) % 64 != 0)
-    rows = {"q": 64, "k": by_query.BN, "v": by_query.BN, "dq": 64, "do": 64}
-    *described, of_output = (describe(flat[name], [1, n, d]) for name, n in rows.items())
-    programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
-    arguments = (
-        *described,
-        s,
-        t,
-        batch * heads,
-        group,
-        scale2,
-        kept[0],
-        together(k, group),
-        of_output,
-        kept[1],
-        scale,
-    )
-    launch(query_gradient_kernel, programs, arguments, by_query, q)
-
-    by_key = KeyGradient(
-        D=d, is_causal=is_causal, group=group if is_causal else 1, **FEW_STAGES if d > 64 else {}
-    )
-    rows = {"q": by_key.BM, "do": by_key.BM, "k": 64, "v": 64, "dk": 64, "dv": 64}
-    described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]
-    programs = min(triton.cdiv(t, 128) * batch * kv_heads, multiprocessors(q))
-    arguments = (
-        *described,
-        s,
-        t,
-        batch * kv_heads,
-        group,
-        scale2,
-        scale,
-        *kept,
-        together(q, 1) // group or 1,
-    )
-    launch(key_gradient_kernel, programs, arguments, by_key, q)
+    heads, s, d = flat["q"].shape
+    padded = triton.cdiv(s, 128) * 128
+    kept = q.new_empty(2, heads, padded, dtype=torch.float32)
+    with torch.cuda.device(q.device):
+        prepare_kernel[(padded // ROWS, heads)](do, o, sums, kept, s, padded, D=d, ROWS=ROWS)
+    _query_gradient(flat, kept, is_causal, scale)
+    _key_gradient(flat, kept, is_causal, scale)
     return dq, dk, dv
+
+
+def _query_gradient(
+    flat: Mapping[str, torch.Tensor], kept: torch.Tensor, is_causal: bool, scale: float
+) -> None:
+    (heads, s, d), (kv_heads, t, _) = flat["q"].shape, flat["k"].shape
+    work = QueryGradient(D=d, is_causal=is_causal, is_askew=(t - s) % 64 != 0)
+    rows = {"q": 64, "k": work.BN, "v": work.BN, "dq": 64, "do": 64}
+    *described, of_output = (describe(flat[name], [1, n, d]) for name, n in rows.items())
+    group = heads // kv_heads
+    close = group * together(flat["k"], is_causal)
+    sizes = s, t, heads, group
+    arguments = (*described, *sizes, scale * LOG2_E, kept[0], close, of_output, kept[1], scale)
+    programs = min(triton.cdiv(s, 128) * heads, multiprocessors(kept))
+    launch(query_gradient_kernel, programs, arguments, work, kept)
+
+
+def _key_gradient(
+    flat: Mapping[str, torch.Tensor], kept: torch.Tensor, is_causal: bool, scale: float
+) -> None:
+    (heads, s, d), (kv_heads, t, _) = flat["q"].shape, flat["k"].shape
+    group = heads // kv_heads
+    stages = FEW_STAGES if d > 64 else {}
+    work = KeyGradient(D=d, is_causal=is_causal, group=group if is_causal else 1, **stages)
+    rows = {"q": work.BM, "do": work.BM, "k": 64, "v": 64, "dk": 64, "dv": 64}
+    described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]
+    close = max(together(flat["q"], is_causal) // group, 1)
+    arguments = (*described, s, t, kv_heads, group, scale * LOG2_E, scale, *kept, close)
+    programs = min(triton.cdiv(t, 128) * kv_heads, multiprocessors(kept))
+    launch(key_gradient_kernel, programs, arguments, work, kept)
 
 
 @attention_backward.register_fake

@@ -1,0 +1,82 @@
+"""From tensors to arguments of a kernel, without a GPU: what would be launched is emulated instead."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from emulated_kernels import relative
+
+from assay.tiles.emulate import Descriptor, emulate
+from assay.tiles.kernels import attention, attention_backward, fp8_gemm, gemm
+
+ROUNDED = 6e-3
+
+
+class Prepared:
+    """The row sums as their kernel leaves them."""
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return self.run
+
+    @staticmethod
+    def run(do, o, sums, kept, s: int, padded: int, **_: int) -> None:
+        kept[0], kept[1] = float("inf"), 0
+        kept[0, :, :s] = sums.flatten(0, 1)
+        kept[1, :, :s] = (do.float() * o.float()).sum(-1).flatten(0, 1)
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(kernel: Any, programs: int, arguments: tuple[Any, ...], work: Any, on: torch.Tensor) -> None:
+        assert len(arguments) == len(kernel.arg_names) - 1
+        emulate(kernel, (programs,), *arguments, work.constant)
+
+    for module in (attention, attention_backward, fp8_gemm, gemm):
+        _replace(monkeypatch, module, launch=launch, describe=Descriptor, multiprocessors=lambda tensor: 2)
+    monkeypatch.setattr(fp8_gemm, "runs_on_hopper", lambda *tensors: True)
+    monkeypatch.setattr(attention_backward, "prepare_kernel", Prepared())
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+
+
+def _replace(monkeypatch: pytest.MonkeyPatch, module: types.ModuleType, **names: Any) -> None:
+    for name, value in names.items():
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_gemm(emulated: None, is_transposed: bool) -> None:
+    a, b, bias = (torch.randn(shape).bfloat16() for shape in ((200, 136), (136, 72), (72,)))
+    given = b.T.contiguous().T if is_transposed else b
+    got = gemm._gemm(a, given, bias, None, "silu")
+    assert relative(got, gemm.reference(a, b, bias, None, "silu")) < ROUNDED
+
+
+@pytest.mark.parametrize("per_tensor", [False, True])
+def test_fp8_gemm(emulated: None, per_tensor: bool) -> None:
+    given = fp8_gemm.inputs(150, 136, 272, per_tensor, "cpu")
+    assert relative(fp8_gemm._fp8_gemm(*given), fp8_gemm.reference(*given)) < ROUNDED
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_attention(emulated: None, d: int, is_causal: bool) -> None:
+    q, k, v, _ = attention.inputs(1, 4, 2, 200, 270, d, is_causal, "cpu")
+    got, _ = attention._attention(q, k, v, is_causal, d**-0.5)
+    assert relative(got, attention.reference(q, k, v, is_causal)) < ROUNDED
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128])
+def test_gradients_of_attention(emulated: None, d: int, is_causal: bool) -> None:
+    q, k, v, _ = attention.inputs(1, 4, 2, 140, 170, d, is_causal, "cpu")
+    grad = torch.randn_like(q)
+    o, sums = attention._attention(q, k, v, is_causal, d**-0.5)
+    got = attention_backward.attention_backward(grad, q, k, v, o, sums, is_causal, d**-0.5)
+    leaves = [x.float().requires_grad_() for x in (q, k, v)]
+    wanted = torch.autograd.grad(attention.reference(*leaves, is_causal), leaves, grad.float())
+    assert max(relative(one, other) for one, other in zip(got, wanted, strict=True)) < ROUNDED
