@@ -29,6 +29,7 @@ class Bug:
         name = Path(kernel).name
         template = self._changed(PIPELINE)
         text = self._changed(kernel).replace("assay.tiles.pipeline", f"{name}_pipeline_{self._mark}")
+        text = text.replace('@op("', f'@op("{self._mark}_')  # operators have one name each
         _load(f"{name}_pipeline_{self._mark}", template, folder)
         return _load(f"{name}_{self._mark}", text, folder)
 

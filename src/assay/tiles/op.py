@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-_LIBRARIES: dict[str, torch.library.Library] = {}
-"""One for each operator, so that a module can be loaded again."""
+LIBRARY = torch.library.Library("assay", "FRAGMENT")
 
 
 class Op:
@@ -20,12 +19,9 @@ class Op:
 
     def __init__(self, name: str, function: Callable[..., Any], has_backward: bool) -> None:
         self.name = f"assay::{name}"
-        if name in _LIBRARIES:
-            _LIBRARIES.pop(name)._destroy()
-        self._library = _LIBRARIES[name] = torch.library.Library("assay", "FRAGMENT")
         schema = torch.library.infer_schema(function, mutates_args=())
-        self._library.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
-        self._library.impl(name, function, "CompositeExplicitAutograd")
+        LIBRARY.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
+        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         self.overload = getattr(torch.ops.assay, name).default
         if not has_backward:
             self.register_autograd(self._refuse, setup_context=lambda ctx, inputs, output: None)
@@ -38,11 +34,11 @@ class Op:
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What its results look like."""
-        torch.library.register_fake(self.name, function, lib=self._library)
+        torch.library.register_fake(self.name, function, lib=LIBRARY)
         return function
 
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., Any]) -> None:
-        torch.library.register_autograd(self.name, backward, setup_context=setup_context, lib=self._library)
+        torch.library.register_autograd(self.name, backward, setup_context=setup_context, lib=LIBRARY)
 
 
 def op(name: str, *, has_backward: bool = False) -> Callable[[Callable[..., Any]], Op]:
