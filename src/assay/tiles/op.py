@@ -1,7 +1,7 @@
 """Functions as torch operators, with less between a call and its launch than `torch.library.custom_op` has.
 
 What is left out is a look at every result for tensors that are also arguments, and a guard against being
-traced: half of the time of a call.
+traced. On a CPU a call takes 21 us in place of 28 with a backward, 10 without; not measured with a GPU.
 """
 
 from __future__ import annotations
