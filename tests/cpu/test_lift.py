@@ -51,6 +51,10 @@ def get_init_inputs():
 
 ABOUT = {"category": "norm", "regime": "memory"}
 '''
+NUMBERED = (
+    "self.parts = nn.Sequential(nn.LayerNorm(features), nn.LayerNorm(features))\n        "
+    "self.named = nn.ModuleDict({'a-b': nn.LayerNorm(features)})"
+)
 INPLACE = PROBLEM.replace("y = nn.", "gate.add_(1)\n        y = nn.")
 numbers = itertools.count()
 
@@ -172,6 +176,18 @@ def test_what_cannot_stand_alone_is_refused_with_a_reason(folder: Path, text: st
     problem = problem_at(folder, text, f"refused{next(numbers)}")
     with pytest.raises(lift.CannotLift, match=why):
         captured_of(problem)
+
+
+def test_parts_that_have_numbers_for_names_are_found(folder: Path) -> None:
+    text = (
+        PROBLEM.replace("self.groups = groups", "self.groups = groups\n        " + NUMBERED)
+        .replace("* scale / self.groups", "* self.parts[1].weight * self.named['a-b'].weight")
+        .replace("y = nn.", "y = self.parts[0].eps + nn.")
+    )
+    problem = problem_at(folder, text, "numbered")
+    module = module_from(lift.write(lift.read(captured_of(problem)), problem), folder)
+    with torch.no_grad():
+        assert compared(module, *draw(24, 80))
 
 
 def test_one_process_serves_every_variant_and_is_replaced_where_it_failed(folder: Path) -> None:

@@ -44,8 +44,8 @@ def attention_error(
 ) -> float:
     """By how much O or the logarithms of the sums are off."""
     torch.manual_seed(seed)
-    how = {"D": d, "BN": 64, **how}
-    work = module.Attention(**how, is_askew=(t - s) % how["BN"] != 0)
+    how = {"D": d, "BN": 64, "consumers": 2, **how}
+    work = module.Attention(**how, is_askew=(t - s) % math.gcd(64 * how["consumers"], how["BN"]) != 0)
     q = torch.randn(heads, s, d).bfloat16()
     k, v = (torch.randn(kv_heads, t, d).bfloat16() for _ in range(2))
     o, sums = torch.full_like(q, math.nan), torch.full((heads, s), math.nan)
@@ -97,7 +97,7 @@ def gradient_error(
     mask = torch.ones(s, t, dtype=torch.bool).tril(t - s) if is_causal else torch.ones(s, t, dtype=torch.bool)
     keys, values = (x.repeat_interleave(group, 0) for x in leaves[1:])
     scores = (leaves[0] @ keys.mT * scale).masked_fill(~mask, -math.inf)
-    o = scores.softmax(-1) @ values
+    o = scores.softmax(-1).nan_to_num(0.0) @ values
     o.backward(do.float())
     logarithms, products = (
         torch.logsumexp(scores, -1).detach() / math.log(2),
@@ -105,14 +105,59 @@ def gradient_error(
     )
     sums = pad(logarithms.masked_fill(logarithms == -math.inf, math.inf), (0, -s % 128), value=math.inf)
     delta = pad(products, (0, -s % 128))
+    given = (q, do, k, v), sums, delta, is_causal, seed
+    made = gradients_at_once(module, *given) if hasattr(module, "Gradients") else two_walks(module, *given)
+    return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))
+
+
+def two_walks(
+    module: types.ModuleType,
+    tensors: tuple[torch.Tensor, ...],
+    sums: torch.Tensor,
+    delta: torch.Tensor,
+    is_causal: bool,
+    seed: int,
+) -> list[torch.Tensor]:
+    """dQ, dK and dV."""
+    q, do, k, v = tensors
+    (heads, s, d), (kv_heads, t, _) = q.shape, k.shape
+    group, scales = heads // kv_heads, (d**-0.5 * math.log2(math.e), d**-0.5)
     made = [torch.full_like(x, math.nan) for x in (q, k, v)]
     by_query = module.QueryGradient(D=d, is_causal=is_causal, is_askew=(t - s) % 64 != 0)
     by_key = module.KeyGradient(D=d, is_causal=is_causal, group=group)
-    scales = scale * math.log2(math.e), scale
     q_, do_, k_, v_ = (Descriptor(x, [1, by_query.BN, d]) for x in (q, do, k, v))
     dq, dk, dv = (Descriptor(x, [1, 64, d]) for x in made)
-    given = (q_, k_, v_, dq, s, t, heads, group, scales[0], sums, 2 * group, do_, delta, scale)
+    given = (q_, k_, v_, dq, s, t, heads, group, scales[0], sums, 2 * group, do_, delta, scales[1])
     emulate(module.query_gradient_kernel, (2,), *given, by_query.constant, seed=seed)
     given = (q_, do_, k_, v_, dk, dv, s, t, kv_heads, group, *scales, sums, delta, 1)
     emulate(module.key_gradient_kernel, (2,), *given, by_key.constant, seed=seed)
-    return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))
+    return made
+
+
+def gradients_at_once(
+    module: types.ModuleType,
+    tensors: tuple[torch.Tensor, ...],
+    sums: torch.Tensor,
+    delta: torch.Tensor,
+    is_causal: bool,
+    seed: int,
+) -> list[torch.Tensor]:
+    """dQ, dK and dV."""
+    q, do, k, v = tensors
+    (heads, s, d), (kv_heads, t, _) = q.shape, k.shape
+    group, scales = heads // kv_heads, (d**-0.5 * math.log2(math.e), d**-0.5)
+    work = module.choose(d, s, t, group, is_causal)
+    dk, dv = torch.full_like(k, math.nan), torch.full_like(v, math.nan)
+    sums_of_dq = torch.zeros(sums.numel() * d)
+    walked = [Descriptor(x, [1, work.BM, d]) for x in (q, do)]
+    kept = [Descriptor(x, [1, 64, d]) for x in (k, v, dk, dv)]
+    rows = Descriptor(torch.stack([sums, delta]).view(-1), [work.BM])
+    given = (*walked, *kept, s, t, kv_heads, group, *scales, rows, sums_of_dq, 1)
+    emulate(module.gradients_kernel, (2,), *given, work.constant, seed=seed)
+    return [dq_of_sums(sums_of_dq, heads, s, d) * scales[1], dk, dv]
+
+
+def dq_of_sums(sums: torch.Tensor, heads: int, s: int, d: int) -> torch.Tensor:
+    """Sums lie as a consumer's threads hold them: bits of columns and rows, by turns."""
+    blocks = sums.view(heads, -1, d // 64, 8, 4, 8, 4, 2, 2)
+    return blocks.permute(0, 1, 4, 7, 5, 2, 3, 6, 8).reshape(heads, -1, d)[:, :s]

@@ -12,7 +12,7 @@ import assay.tiles
 
 TILES = Path(assay.tiles.__file__).parent
 PIPELINE, GEMM, ATTENTION = "pipeline", "kernels/gemm", "kernels/attention"
-BACKWARD = "kernels/attention_backward"
+TWO_WALKS, BACKWARD = "kernels/attention_two_walks", "kernels/attention_backward"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ BUGS = (
     Bug("stores not waited for at the end", PIPELINE, "    tma.store_wait(0)\n", "", GEMM),
     Bug("tile data overwritten early", PIPELINE, "            mbarrier.wait(left.index(n % w.entries), ((n // w.entries) & 1) ^ 1)\n", "", ATTENTION),
     Bug("tile data read early", PIPELINE, "mbarrier.wait(entered.index(n % w.entries), (n // w.entries) & 1)", "n += 0", ATTENTION),
-    Bug("tile never left", PIPELINE, "mbarrier.arrive(left.index(n % 2), count=1)", "n += 0", ATTENTION),
+    Bug("tile never left", PIPELINE, "mbarrier.arrive(left.index(n % w.entries), count=1)", "n += 0", ATTENTION),
     Bug("too few bytes expected", GEMM, "2 * g[0].block_type.nbytes + g[1]", "g[0].block_type.nbytes + g[1]", GEMM),
     Bug("too many bytes expected", GEMM, "2 * g[0].block_type.nbytes + g[1]", "3 * g[0].block_type.nbytes + g[1]", GEMM),
     Bug("accumulator used in flight", GEMM, "        return warpgroup_mma_wait(0, (acc,))\n", "        return acc\n", GEMM),
@@ -85,18 +85,28 @@ BUGS = (
     Bug("values of the wrong step", ATTENTION, "(block + 1) * w.BN", "(block + 2) * w.BN", ATTENTION),
     Bug("values not announced", ATTENTION, "expect(bar, g[1].block_type.nbytes + g[2].block_type.nbytes)", "expect(bar, g[1].block_type.nbytes)", ATTENTION),
     Bug("the last values read early", PIPELINE, "            mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n            i += 1\n", "            i += 1\n", ATTENTION),
-    Bug("queries of the tile before", ATTENTION, "queries = room[0].index(2 * at[2] + part)", "queries = room[0].index(part)", ATTENTION),
+    Bug("queries of the tile before", ATTENTION, "queries = room[0].index(w.consumers * at[2] + part)", "queries = room[0].index(part)", ATTENTION),
     Bug("a tile twice, another never", PIPELINE, "(2 * n + 1) * programs - 1 - t", "(2 * n + 1) * programs - t", ATTENTION),
     Bug("scores used in flight", ATTENTION, "        s = warpgroup_mma_wait(1, (s,))\n", "", ATTENTION),
     Bug("values product not waited for", ATTENTION, "        acc = warpgroup_mma_wait(0, (acc,))\n", "", ATTENTION),
     Bug("keys beyond the end seen", ATTENTION, "        seen = key < g[5]\n", "        seen = key < g[5] + 1000\n", ATTENTION),
     Bug("queries without a fence", ATTENTION, "        fence_async_shared()\n", "", ATTENTION),
     Bug("output store not waited for", ATTENTION, "        if w.entries == 2:\n            tma.store_wait(0)\n", "", ATTENTION),
-    Bug("a block seen in part is not masked", ATTENTION, "return 128 // self.BN + self.is_askew if", "return 1 if", ATTENTION),
+    Bug("a block seen in part is not masked", ATTENTION, "return -(-self.rows // self.BN) + self.is_askew if", "return 1 if", ATTENTION),
     Bug("causal mask off by one", ATTENTION, "(key <= query + g[5] - g[4])", "(key < query + g[5] - g[4])", ATTENTION),
-    Bug("gradients without the sums", BACKWARD, "* (dp - gl.expand_dims(delta, 0))", "* dp", BACKWARD),
-    Bug("keys walked by the wrong head", BACKWARD, "return at[1] * g[9] + k % g[9],", "return at[1] + k % g[9],", BACKWARD),
-    Bug("gradients left in flight", BACKWARD, "        return warpgroup_mma_wait(0, (dk, dv))\n", "        return warpgroup_mma_wait(1, (dk, dv))\n", BACKWARD),
-    Bug("weights of keys that are not seen", BACKWARD, "p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)", "p = p + 0.0", BACKWARD),
-    Bug("one key gradient stored twice", BACKWARD, "tma.async_copy_shared_to_global(g[5], corner, room[3].index(part))", "tma.async_copy_shared_to_global(g[5], corner, room[2].index(part))", BACKWARD),
+    Bug("gradients without the sums", TWO_WALKS, "* (dp - gl.expand_dims(delta, 0))", "* dp", TWO_WALKS),
+    Bug("keys walked by the wrong head", TWO_WALKS, "return at[1] * g[9] + k % g[9],", "return at[1] + k % g[9],", TWO_WALKS),
+    Bug("gradients left in flight", TWO_WALKS, "        return warpgroup_mma_wait(0, (dk, dv))\n", "        return warpgroup_mma_wait(1, (dk, dv))\n", TWO_WALKS),
+    Bug("weights of keys that are not seen", TWO_WALKS, "p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)", "p = p + 0.0", TWO_WALKS),
+    Bug("one key gradient stored twice", TWO_WALKS, "tma.async_copy_shared_to_global(g[5], corner, room[3].index(part))", "tma.async_copy_shared_to_global(g[5], corner, room[2].index(part))", TWO_WALKS),
+    Bug("a slot held for two steps never given back", PIPELINE, "            mbarrier.arrive(empty.index((i - 2) % w.stages), count=1)\n", "            n += 0\n", BACKWARD),
+    Bug("half of dS read before it is there", BACKWARD, "        mbarrier.wait(room[6].index(k % 2), ((k - 1) // 2) & 1)\n", "", BACKWARD),
+    Bug("keys overwritten while the other reads them", BACKWARD, "            w.meet(room, more)\n", "            k += 0\n", BACKWARD),
+    Bug("one place for dS", BACKWARD, "            ds, keys = room[5].index(k % 2 * 2 + half)", "            ds, keys = room[5].index(half)", BACKWARD),
+    Bug("dS without a fence", BACKWARD, "        fence_async_shared()\n", "", BACKWARD),
+    Bug("queries of the wrong step", BACKWARD, "room[0].index((slot + w.stages - 1) % w.stages)", "room[0].index(slot)", BACKWARD),
+    Bug("gradients of the wrong step", BACKWARD, "w.queries(w, g, at, max(k - 1, 0))", "w.queries(w, g, at, k)", BACKWARD),
+    Bug("dQ of the wrong step", BACKWARD, "        head, first = w.queries(w, g, at, k - 1)\n        block", "        head, first = w.queries(w, g, at, k)\n        block", BACKWARD),
+    Bug("both consumers add to one half", BACKWARD, "* (w.D // 64) + part\n", "* (w.D // 64)\n", BACKWARD),
+    Bug("dQ read in flight", BACKWARD, "        dq = warpgroup_mma_wait(1, (dq,))\n", "", BACKWARD),
 )  # fmt: skip

@@ -7,7 +7,8 @@ import torch
 
 from assay.tiles.gate import MOST_SHARED_BYTES, Compiled, block, compile_for_hopper, pointer
 from assay.tiles.kernels.attention import STEPS, Attention, attention_kernel
-from assay.tiles.kernels.attention_backward import (
+from assay.tiles.kernels.attention_backward import Gradients, choose, gradients_kernel
+from assay.tiles.kernels.attention_two_walks import (
     KeyGradient,
     QueryGradient,
     key_gradient_kernel,
@@ -64,6 +65,12 @@ def test_attention(how: dict) -> None:
     assert made.complaints == [] and made.products > 0
 
 
+def test_attention_with_three_consumers() -> None:
+    """Some registers are spilled; without that it would have two consumers, which is slower."""
+    made = compiled_attention(torch.float16, D=64, **STEPS[64], consumers=3)
+    assert not made.is_serialised and made.spilled_bytes < 400 and made.products > 0
+
+
 def test_what_does_not_fit_is_told() -> None:
     """A residual of 256 columns beside as many sums is more than a thread's registers hold."""
     assert any("spilled" in text for text in compiled_gemm(torch.bfloat16, has_residual=True).complaints)
@@ -101,11 +108,20 @@ def test_wide_key_gradients_spill_a_little() -> None:
     assert not made.is_serialised and 0 < made.spilled_bytes < 512
 
 
-def compiled_gradient(kernel, work: QueryGradient | KeyGradient) -> Compiled:
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradients_at_once_spill_between_tiles(d: int, is_causal: bool) -> None:
+    """What a tile needs once; their walk runs without a product that waits for another."""
+    made = compiled_gradient(gradients_kernel, choose(d, 4096, 4096, 1, is_causal))
+    assert not made.is_serialised and made.spilled_bytes < 2400 and made.shared_bytes < MOST_SHARED_BYTES
+
+
+def compiled_gradient(kernel, work: QueryGradient | KeyGradient | Gradients) -> Compiled:
     walked = getattr(work, "BM", 64)
     rows = {"q": walked, "do": walked, "k": 64, "v": 64, "dq": 64, "dk": 64, "dv": 64}
     types = {name: block(torch.bfloat16, [1, n, work.D]) for name, n in rows.items()}
     types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group", "together"), "i32")
     types |= {"scale2": "fp32", "scale": "fp32", "sums": "*fp32", "delta": "*fp32"}
+    types |= {"rows": block(torch.float32, [walked])}
     given = {name: types[name] for name in kernel.arg_names if name in types}
     return compile_for_hopper(kernel, given, {"w": work.constant})

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
 import pytest
 import torch
 from emulated_kernels import attention_error, gemm_error, gradient_error
-from seeded import ATTENTION, BACKWARD, BUGS, GEMM, Bug
+from seeded import ATTENTION, BACKWARD, BUGS, GEMM, TWO_WALKS, Bug
 
-from assay.tiles.emulate import EmulationError
-from assay.tiles.kernels import attention, attention_backward, gemm
+from assay.tiles.emulate import EmulationError, emulate
+from assay.tiles.hopper import gl, jit
+from assay.tiles.kernels import attention, attention_backward, attention_two_walks, gemm
 
 ROUNDED = 4e-3
 """Half a unit of bfloat16, and the sums' own."""
@@ -41,6 +43,9 @@ def test_a_product_with_its_epilogue(m: int, n: int, k: int, how: dict, seed: in
         (2, 2, 200, 300, {"is_causal": True, "d": 128}),
         (4, 2, 130, 130, {"is_causal": True, "stages": 3}),
         (1, 1, 70, 500, {"stages": 3}),
+        (2, 1, 400, 300, {"consumers": 3, "BN": 128}),
+        (2, 2, 400, 400, {"consumers": 3, "BN": 128, "is_causal": True}),
+        (1, 1, 390, 425, {"consumers": 3, "BN": 128, "is_causal": True}),
         (1, 1, 150, 170, {"d": 256, "BN": 32, "stages": 4, "is_causal": True}),
     ],
 )
@@ -56,10 +61,15 @@ def test_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: i
         (2, 2, 200, 300, {"is_causal": True, "d": 128}),
         (4, 2, 130, 130, {"is_causal": True}),
         (1, 1, 70, 500, {}),
+        (4, 2, 300, 60, {"is_causal": True, "d": 128}),
+        (3, 1, 200, 128, {"d": 128}),
     ],
 )
-def test_gradients_of_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int) -> None:
-    assert gradient_error(attention_backward, heads, kv_heads, s, t, seed, **how) < ROUNDED
+@pytest.mark.parametrize("module", [attention_backward, attention_two_walks])
+def test_gradients_of_attention(
+    module: types.ModuleType, heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int
+) -> None:
+    assert gradient_error(module, heads, kv_heads, s, t, seed, **how) < ROUNDED
 
 
 def shows(bug: Bug, kernel: str, folder: Path) -> bool:
@@ -69,7 +79,7 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
         try:
             if kernel == GEMM:
                 error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
-            elif kernel == BACKWARD:
+            elif kernel in (BACKWARD, TWO_WALKS):
                 error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=seed % 2 == 0)
             else:
                 error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
@@ -87,6 +97,20 @@ def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
 
 
-@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD])
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD, TWO_WALKS])
 def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
     assert not shows(Bug("none", "", "", ""), kernel, tmp_path)
+
+
+@jit
+def adding_kernel(sums, step):
+    place = gl.arange(0, 8, gl.BlockedLayout([1], [32], [4], [0]))
+    gl.atomic_add(sums + place // step, place * 1.0, sem="relaxed")
+
+
+def test_values_added_to_one_place_all_count() -> None:
+    sums = torch.zeros(4)
+    emulate(adding_kernel, (3,), sums, 2)
+    assert sums.tolist() == [3, 15, 27, 39]
+    with pytest.raises(EmulationError, match="leaves its tensor"):
+        emulate(adding_kernel, (1,), sums, 1)

@@ -4,42 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from emulated_kernels import relative
+from emulated_kernels import dq_of_sums, relative
 
 from assay.tiles.emulate import Descriptor, emulate
-from assay.tiles.kernels import attention, attention_backward, fp8_gemm, gemm
+from assay.tiles.kernels import attention, attention_backward, attention_two_walks, fp8_gemm, gemm
+from assay.tiles.launch import describe
 
 ROUNDED = 6e-3
 
 
-class Prepared:
-    """The row sums as their kernel leaves them."""
+def start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], on: torch.Tensor, **_: Any) -> None:
+    """What the kernels before and after a walk leave."""
+    run = {attention_backward.prepare_kernel: prepared, attention_backward.finish_kernel: finished}
+    run[kernel](*arguments)
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self.run
 
-    @staticmethod
-    def run(do, o, sums, kept, s: int, padded: int, **_: int) -> None:
-        kept[0], kept[1] = float("inf"), 0
-        kept[0, :, :s] = sums.flatten(0, 1)
-        kept[1, :, :s] = (do.float() * o.float()).sum(-1).flatten(0, 1)
+def prepared(do, o, sums, kept, sums_of_dq, s: int, padded: int) -> None:
+    sums_of_dq.zero_()
+    kept[0], kept[1] = float("inf"), 0
+    kept[0, :, :s] = sums.flatten(0, 1)
+    kept[1, :, :s] = (do.float() * o.float()).sum(-1).flatten(0, 1)
+
+
+def finished(sums_of_dq, dq, s: int, scale: float) -> None:
+    heads, d = dq.shape[0] * dq.shape[1], dq.shape[-1]
+    dq.copy_((dq_of_sums(sums_of_dq, heads, s, d) * scale).view_as(dq))
+
+
+def described(tensor: torch.Tensor, block: Sequence[int]) -> Descriptor:
+    """What lies as the real ones say."""
+    made = describe(tensor, block)
+    return Descriptor(tensor.as_strided(made.shape, made.strides), block)
 
 
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch(kernel: Any, programs: int, arguments: tuple[Any, ...], work: Any, on: torch.Tensor) -> None:
+    def launch(kernel: Any, programs: int, arguments: tuple[Any, ...], work: Any, *_: Any) -> None:
         assert len(arguments) == len(kernel.arg_names) - 1
         emulate(kernel, (programs,), *arguments, work.constant)
 
-    for module in (attention, attention_backward, fp8_gemm, gemm):
-        _replace(monkeypatch, module, launch=launch, describe=Descriptor, multiprocessors=lambda tensor: 2)
+    for module in (attention, attention_backward, attention_two_walks, fp8_gemm, gemm):
+        _replace(monkeypatch, module, launch=launch, describe=described, multiprocessors=lambda tensor: 2)
     monkeypatch.setattr(fp8_gemm, "runs_on_hopper", lambda *tensors: True)
-    monkeypatch.setattr(attention_backward, "prepare_kernel", Prepared())
+    monkeypatch.setattr(attention_backward, "start", start)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
 
 
@@ -70,9 +82,13 @@ def test_attention(emulated: None, d: int, is_causal: bool) -> None:
     assert relative(got, attention.reference(q, k, v, is_causal)) < ROUNDED
 
 
+@pytest.mark.parametrize("is_at_once", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128])
-def test_gradients_of_attention(emulated: None, d: int, is_causal: bool) -> None:
+def test_gradients_of_attention(
+    emulated: None, monkeypatch: pytest.MonkeyPatch, d: int, is_causal: bool, is_at_once: bool
+) -> None:
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: not is_at_once)
     q, k, v, _ = attention.inputs(1, 4, 2, 140, 170, d, is_causal, "cpu")
     grad = torch.randn_like(q)
     o, sums = attention._attention(q, k, v, is_causal, d**-0.5)

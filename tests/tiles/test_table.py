@@ -14,13 +14,11 @@ import torch
 from assay.candidates import read_candidate
 from assay.judge import Policy, evaluate
 from assay.problems import load_problem
+from assay.tiles.catalog import KERNELS
 from assay.tiles.table import kernel_lines, measured
-from assay.tiles.table_attention import attention_backward, decode_attention, varlen_attention
-from assay.tiles.table_products import conv2d, conv2d_relu_maxpool, fp8_gemm, int4_gemm
 from assay.tiles.table_row import needs
 from assay.tiles.table_rows import Missing, Row, rows
-from assay.tiles.table_sequences import based, hedgehog, long_convolution, mamba2
-from assay.tiles.table_tokens import geglu, rotary, topk_route
+from assay.tiles.table_small import small_rows
 
 SMALL = Row(
     label="gemm small",
@@ -46,32 +44,16 @@ def test_every_row_is_a_problem(tmp_path: Path) -> None:
             path.write_text(problem)
             load_problem(path)
             compile(candidate, row.label, "exec")
-            assert row.cost().size_bytes > 0 and row.cost().flops > 0
+            assert row.cost().size_bytes > 0 and row.cost().flops >= 0
 
 
-GROUPED = {"heads": 4, "kv_heads": 2, "d": 64}
-CUT_DOWN = [
-    SMALL,
-    *(attention_backward(48, 64, is_causal, batch=2, heads=2) for is_causal in (False, True)),
-    *(fp8_gemm(64, 256, 384, per_tensor=per_tensor) for per_tensor in (False, True)),
-    int4_gemm(5, 48, 256),
-    conv2d(2, 16, 9, 24, stride=2),
-    conv2d(1, 32, 6, 16, window=1, padding=0),
-    conv2d_relu_maxpool(2, 16, 8, 24),
-    long_convolution(batch=2, heads=3, length=128),
-    based("fused_chunk_based", batch=2, heads=2, length=100),
-    based("parallel_based", batch=1, heads=1, length=33),
-    hedgehog(batch=2, heads=2, length=100),
-    mamba2(batch=2, length=150, heads=4, p=32, groups=2, n=16),
-    rotary(batch=2, sequence=40, heads=4, kv_heads=2, d=64),
-    geglu(tokens=17, width=64),
-    topk_route(tokens=130, experts=60, k=3),
-    decode_attention(batch=3, **GROUPED, page_size=16, least=5, length=60),
-    *(
-        varlen_attention(batch=3, **GROUPED, least=9, length=40, is_causal=is_causal)
-        for is_causal in (False, True)
-    ),
-]
+def test_every_kernel_has_a_small_row() -> None:
+    found = list(small_rows())
+    assert {row.kernel for row in found} == KERNELS.keys()
+    assert len({row.label for row in found}) == len(found)
+
+
+CUT_DOWN = [SMALL, *small_rows()]
 
 
 def answers(row: Row) -> tuple[list[torch.Tensor], ...]:
@@ -124,7 +106,8 @@ def test_costs_are_of_the_tensors_that_rows_have(row: Row) -> None:
     inputs, model = names["get_inputs"](), names["Model"]()
     made = answers(row)[1]
     whole = sum(x.numel() * x.element_size() for x in (*inputs, *model.state_dict().values(), *made))
-    assert 0.5 * whole < row.cost().size_bytes <= whole + 64 and row.cost().flops > 0
+    assert 0.5 * whole < row.cost().size_bytes <= whole + 64
+    assert row.cost().flops > 0 or row.kernel == "dispatch"
 
 
 def test_every_kernel_of_the_table_is_cut_down() -> None:

@@ -1,6 +1,7 @@
 """level1_cross_entropy: the code that torch.compile generates for it, changed by these actions:
-variant:base, log_softmax_0:unmask=XBLOCK, log_softmax_0:fold=2, log_softmax_0:fast_exp. Other
-sizes, types and layouts, and calls that record gradients, take the module's own path.
+variant:base, log_softmax_0:unmask=XBLOCK, log_softmax_0:fold=2, log_softmax_0:fast_exp,
+log_softmax_0:unroll[0]=4. Other sizes, types and layouts, and calls that record gradients, take
+the module's own path.
 """
 
 
@@ -49,7 +50,7 @@ def log_softmax_0(in_out_ptr0, in_ptr0, in_ptr1, XBLOCK: tl.constexpr, R0_BLOCK:
     r0_base = tl.arange(0, R0_BLOCK)[None, :]
     _tmp2_max = tl.full([XBLOCK, R0_BLOCK // 2], float('-inf'), tl.float32)
     _tmp2_sum = tl.zeros([XBLOCK, R0_BLOCK // 2], tl.float32)
-    for r0_offset in tl.range(0, r0_numel, R0_BLOCK):
+    for r0_offset in tl.range(0, r0_numel, R0_BLOCK, loop_unroll_factor=4):
         r0_index = r0_offset + r0_base
         r0_mask = r0_index < r0_numel
         tmp0 = tl.load(in_ptr0 + (r0_index + 50257 * xindex), r0_mask, eviction_policy='evict_last', other=0.0)

@@ -28,7 +28,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from assay.lift.capture import BUFFER, INPUT, PARAMETER, Argument, Capture
 from assay.lift.offline import described_device, move_module, moved
 from assay.lift.record import CannotLift
-from assay.lift.triton_choices import DECOMPOSITIONS, choices_for, inductors_own
+from assay.lift.triton_choices import DECOMPOSITIONS, TEMPLATES, choices_for, inductors_own
 from assay.lift.triton_decompositions import table_for
 from assay.lift.variants import Variant, variant_named
 from assay.problems import PROBLEM_CODE_ERRORS, Case, load_problem
@@ -75,6 +75,7 @@ class _Desk:
         here = torch.device("cpu")
         self._device = torch.device(subject["device"])
         self._model = instance.build_reference(0, here)
+        self._is_hopper = bool(subject["facts"]) and subject["facts"]["major"] == 9
         if subject["facts"]:
             stack.enter_context(described_device(subject["facts"]))
         self._given = instance.make_inputs(0, here)
@@ -90,6 +91,10 @@ class _Desk:
         variant = variant_named(name, self._device.type)
         table = {**select_decomp_table(), **table_for(variant.options.get(DECOMPOSITIONS, ""))}
         exported, training = self._export(dynamic=variant.dynamic)
+        if TEMPLATES in variant.options and self._is_hopper:
+            from assay.lift.tile_templates import with_tiles  # which needs Triton
+
+            exported = with_tiles(exported, tuple(self._given), variant.options[TEMPLATES])
         program = exported.run_decompositions(table)
         _check_outputs(program)
         arguments, values = _arguments(program, self._names, self._model)

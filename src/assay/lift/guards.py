@@ -10,6 +10,7 @@ Not covered: autocast, and tensors that are subclasses with behaviour of their o
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ def guards_of(capture: Capture, names: Mapping[str, str], symbols: Mapping[str, 
         f"type({name}) is {_type_of(value)} and {name} == {value}" for name, value in capture.values.items()
     ]
     found = [text.replace("type(None) is NoneType and ", "") for text in found]
-    found += [f"self.{path} == {value}" for path, value in capture.settings.items()]
+    found += [f"{attribute(path)} == {value}" for path, value in capture.settings.items()]
     if capture.training is not None:
         found.append("self.training" if capture.training else "not self.training")
     for argument in capture.arguments:
@@ -46,6 +47,15 @@ def guards_of(capture: Capture, names: Mapping[str, str], symbols: Mapping[str, 
         found += _range(symbol, bounds, symbols)
     found += [_substituted(relation, symbols) for relation in capture.relations]
     return (*dict.fromkeys(found), *_no_gradient(capture, names))
+
+
+def attribute(path: str) -> str:
+    """The expression for what a module keeps there: parts of lists have numbers for names."""
+    text = "self"
+    for part in path.split("."):
+        is_name = part.isidentifier() and not keyword.iskeyword(part)
+        text = f"{text}.{part}" if is_name else f"getattr({text}, {part!r})"
+    return text
 
 
 def is_contiguous(sizes: Sequence[str], strides: Sequence[str]) -> bool:

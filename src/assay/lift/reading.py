@@ -19,8 +19,9 @@ from assay.lift.guards import guards_of, is_contiguous
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 
 _DROPPED = ("assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device")
+_TILES = re.compile(r"torch\.ops\.assay\.(\w+)\.default")
 _LIBRARY = ("mm", "addmm", "bmm", "baddbmm", "convolution")
-_KNOWN_NAMES = frozenset({"torch", "math", "max", "min", "inf", "nan", "True", "False", "self"})
+_KNOWN_NAMES = frozenset({"torch", "math", "max", "min", "inf", "nan", "True", "False", "self", "operators"})
 
 
 def read(capture: Capture) -> Lifted:
@@ -218,6 +219,8 @@ class _Plain(ast.NodeTransformer):
             return ast.Call(_expression(f"torch.{library}"), arguments, keywords)
         if function.startswith("aten."):
             return ast.Call(_expression(f"torch.ops.{function}"), arguments, keywords)
+        if tile := _TILES.fullmatch(function):
+            return ast.Call(_expression(f"operators.{tile[1]}"), arguments, keywords)
         known = function.startswith("torch.ops.") and not function.startswith("torch.ops.inductor")
         if known or function in ("max", "min", "torch.device") or function in self._names:
             return ast.Call(node.func, arguments, keywords)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from assay.lift import triton_launch
 from assay.lift.cpp_library import call_of, library_source
-from assay.lift.guards import FUNCTIONS
+from assay.lift.guards import FUNCTIONS, attribute
 from assay.lift.problem_source import model_source
 from assay.lift.record import Launch, Lifted, Line
 from assay.problems import Problem
@@ -165,7 +165,7 @@ def _split_guards(guards: Sequence[str]) -> tuple[list[str], list[str]]:
     once, asked = [], []
     for guard in guards:
         names = {node.id for node in ast.walk(_parsed(guard)) if isinstance(node, ast.Name)}
-        (once if names == {"self"} and "self.training" not in guard else asked).append(guard)
+        (once if names <= {"self", "getattr"} and "self.training" not in guard else asked).append(guard)
     return once, asked
 
 
@@ -181,7 +181,7 @@ def _module(lifted: Lifted, once: list[str], asked: list[str]) -> str:
         ]
     inputs = ", ".join(lifted.inputs)
     lines.append(f"    def forward(self, {inputs}):")
-    lines += [f"        {name} = self.{path}" for name, path in lifted.state.items()]
+    lines += [f"        {name} = {attribute(path)}" for name, path in lifted.state.items()]
     lines += [
         _joined(asked, "        if not ", opening="(", closing="):"),
         f"            return super().forward({inputs})",

@@ -19,6 +19,9 @@ OURS = "assay."
 HOLD_ROWS, HOLD_COLUMNS, SPLIT = "assay.persistent_threshold", "assay.persistent_outer", "assay.split_factor"
 DECOMPOSITIONS = "assay.decompositions"
 """For triton_decompositions.table_for."""
+TEMPLATES = "assay.templates"
+"""For tile_templates.with_tiles."""
+ELSEWHERE = frozenset({DECOMPOSITIONS, TEMPLATES})
 INDUCTORS_ROW, INDUCTORS_COLUMN = 1024, 64
 """Up to these lengths inductor holds a row, or a column, at once."""
 
@@ -30,9 +33,7 @@ def inductors_own(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def choices_for(options: Mapping[str, Any]) -> InductorChoices | None:
     """A handler for `V.set_choices_handler`; None where inductor's own will do."""
-    ours = {
-        name: value for name, value in options.items() if name.startswith(OURS) and name != DECOMPOSITIONS
-    }
+    ours = {name: value for name, value in options.items() if name.startswith(OURS) and name not in ELSEWHERE}
     if unknown := ours.keys() - {HOLD_ROWS, HOLD_COLUMNS, SPLIT}:
         raise CannotLift(f"no choice of inductor is named {min(unknown)}")
     if not ours:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from assay.lift.record import CannotLift, Kernel, Launch, Lifted
+from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 from assay.lift.triton_library import library_text, needed
 from assay.lift.triton_syntax import expression, text_of
 
@@ -19,6 +19,7 @@ MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 """On each axis of a grid: a limit of CUDA."""
 POINTWISE_TILES = {1: (1024,), 2: (32, 32), 3: (16, 16, 16)}
 IMPORTS = ("import triton", "import triton.language as tl")
+OPERATORS = "from assay.tiles import operators"
 LIBDEVICE = "from triton.language.extra import libdevice"
 
 
@@ -213,7 +214,9 @@ def triton_source(lifted: Lifted) -> str:
 
 def triton_imports(lifted: Lifted) -> tuple[str, ...]:
     """Lines of Python that the kernels need."""
-    return (*IMPORTS, LIBDEVICE) if "libdevice." in triton_source(lifted) else IMPORTS
+    device = (LIBDEVICE,) if "libdevice." in triton_source(lifted) else ()
+    calls_tiles = any(isinstance(step, Line) and "operators." in step.text for step in lifted.steps)
+    return *IMPORTS, *device, *((OPERATORS,) if calls_tiles else ())
 
 
 def call_of(launch: Launch, lifted: Lifted) -> str:

@@ -46,6 +46,8 @@ _REALIZE_LESS = {
 }
 _CUDA = (
     Variant("base", _QUIET),
+    Variant("tiles", {**_QUIET, "assay.templates": "products"}),
+    Variant("tiles_and_rows", {**_QUIET, "assay.templates": "products,rows"}),
     Variant("held_rows", {**_QUIET, "assay.persistent_threshold": 32768}),
     Variant("depthwise_as_taps", {**_QUIET, "assay.decompositions": "depthwise_as_taps"}),
     Variant(

@@ -219,6 +219,9 @@ class Shared:
     def index(self, k: Any) -> Shared:
         return Shared(self.data[int(k)], (*self.place, int(k)))
 
+    def slice(self, start: int, length: int, dim: int = 0) -> Shared:
+        return Shared(self.data.narrow(dim, start, length), self.place)
+
     def permute(self, order: Sequence[int]) -> Shared:
         return Shared(self.data.permute(*order), self.place)
 

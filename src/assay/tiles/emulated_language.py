@@ -68,6 +68,12 @@ class Pointer:
         self._check(offsets[inside])
         self.memory[offsets[inside]] = value[inside]
 
+    def add(self, value: torch.Tensor) -> None:
+        """Nobody reads it meanwhile: what it was before is not told."""
+        offsets = torch.as_tensor(self.offsets)
+        self._check(offsets)
+        self.memory.index_put_((offsets,), value.to(self.memory.dtype), accumulate=True)
+
     def _check(self, offsets: torch.Tensor) -> None:
         if offsets.numel() and not 0 <= int(offsets.min()) <= int(offsets.max()) < self.memory.numel():
             raise EmulationError("a pointer leaves its tensor")
@@ -228,6 +234,7 @@ gl = types.SimpleNamespace(
     int32=torch.int32,
     int8=torch.int8,
     uint8=torch.uint8,
+    BlockedLayout=_nothing,
     NVMMADistributedLayout=_nothing,
     NVMMASharedLayout=types.SimpleNamespace(get_default_for=_nothing),
     DotOperandLayout=_nothing,
@@ -251,6 +258,7 @@ gl = types.SimpleNamespace(
     convert_layout=lambda x, layout: settled(x),
     load=lambda pointer, mask=None, other=0.0: pointer.read(mask, other),
     store=lambda pointer, value, mask=None: pointer.write(value, mask),
+    atomic_add=lambda pointer, value, sem=None: pointer.add(settled(value)),
     warp_specialize=_specialize,
 )
 tma = types.SimpleNamespace(

@@ -24,9 +24,11 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from assay.tiles.hopper import gl
 
 HOPPER = GPUTarget("cuda", 90, 32)
-CONSUMER_REGISTERS = 168
-"""What a thread begins with; partitions then give to and take from each other."""
+FIRST_REGISTERS = {1: 168, 2: 168, 3: 128}
+"""What a thread begins with, by the number of consumers; partitions then give to and take from each other."""
 MOST_SHARED_BYTES = 232_448
+ALIGNMENT_BYTES = 16
+"""Of every pointer, as launches have them."""
 NAMES = {
     torch.bfloat16: "bf16",
     torch.float16: "fp16",
@@ -87,8 +89,11 @@ def compile_for_hopper(kernel: Any, types: Mapping[str, str], constants: Mapping
     names = kernel.arg_names
     signature = {name: types.get(name, "constexpr") for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
-    source = GluonASTSource(kernel, signature, values)
-    made = triton.compile(source, target=HOPPER, options={"num_warps": 4, "maxnreg": CONSUMER_REGISTERS})
+    pointers = [names.index(name) for name, kind in types.items() if kind.startswith("*")]
+    aligned = {(place,): [["tt.divisibility", ALIGNMENT_BYTES]] for place in pointers}
+    registers = FIRST_REGISTERS[constants["w"].work.consumers]
+    source = GluonASTSource(kernel, signature, values, aligned)
+    made = triton.compile(source, target=HOPPER, options={"num_warps": 4, "maxnreg": registers})
     text = made.asm["ptx"]
     told = assembled(text)
     return Compiled(

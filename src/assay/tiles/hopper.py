@@ -1,4 +1,4 @@
-"""The words that tile kernels are written in: the only file that knows which Triton this is.
+"""The words that tile kernels are written in: with direct.py, the only file that knows which Triton this is.
 
 Written for Triton 3.6; 3.9 has renamed the copy to global memory. Not there: clusters and multicast, named
 barriers, tiles whose sides are no powers of two.

@@ -54,19 +54,39 @@ def launches(*tensors: torch.Tensor) -> bool:
     return tensors[0].is_cuda or INTERPRETED
 
 
+def need_alike(*tensors: torch.Tensor, of: tuple[torch.dtype, ...]) -> None:
+    """Of one of these types, on one device, and not too many elements."""
+    dtype, device = tensors[0].dtype, tensors[0].device
+    is_fine = dtype in of
+    for tensor in tensors:
+        if tensor.dtype != dtype or tensor.device != device or tensor.numel() > MOST_ELEMENTS:
+            is_fine = False
+    if not is_fine:
+        need_dtype(*tensors, of=of)
+        need_one_device(*tensors)
+        need_few(*tensors)
+
+
+def needs_gradients(*tensors: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
 def need_one_device(*tensors: torch.Tensor) -> None:
-    if any(tensor.device != tensors[0].device for tensor in tensors):
-        raise Unsupported(f"tensors on different devices: {', '.join(str(t.device) for t in tensors)}")
+    device = tensors[0].device
+    for tensor in tensors:
+        if tensor.device != device:
+            raise Unsupported(f"tensors on different devices: {', '.join(str(t.device) for t in tensors)}")
 
 
 def need_dtype(*tensors: torch.Tensor, of: tuple[torch.dtype, ...]) -> None:
     """All of one type, and that one of these."""
+    first = tensors[0].dtype
+    if first not in of:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in of)
+        raise Unsupported(f"{first} is not supported: use {names}")
     for tensor in tensors:
-        if tensor.dtype != tensors[0].dtype:
-            raise Unsupported(f"types differ: {tensors[0].dtype} and {tensor.dtype}")
-        if tensor.dtype not in of:
-            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in of)
-            raise Unsupported(f"{tensor.dtype} is not supported: use {names}")
+        if tensor.dtype != first:
+            raise Unsupported(f"types differ: {first} and {tensor.dtype}")
 
 
 def need_few(*tensors: torch.Tensor) -> None:

@@ -15,6 +15,8 @@ from assay.tiles.hopper import gl, jit, mbarrier, tma
 
 REGISTERS = gl.constexpr(240)
 """Of a consumer's thread."""
+THIRD_REGISTERS = gl.constexpr(160)
+"""If there are three."""
 PRODUCER_REGISTERS = gl.constexpr(24)
 
 
@@ -32,7 +34,18 @@ def pipeline(w: gl.constexpr, g):
     for s in gl.static_range(w.entries):
         mbarrier.init(entered.index(s), count=1)
         mbarrier.init(left.index(s), count=w.consumers)
-    if w.consumers == 1:
+    if w.consumers == 3:
+        gl.warp_specialize(
+            [
+                (_consume, (w, g, 0, room, full, empty, entered, left)),
+                (_consume, (w, g, 1, room, full, empty, entered, left)),
+                (_consume, (w, g, 2, room, full, empty, entered, left)),
+                (_produce, (w, g, room, full, empty, entered, left)),
+            ],
+            [4, 4, 1],
+            [THIRD_REGISTERS, THIRD_REGISTERS, PRODUCER_REGISTERS],
+        )
+    elif w.consumers == 1:
         gl.warp_specialize(
             [
                 (_consume, (w, g, 0, room, full, empty, entered, left)),
@@ -99,10 +112,12 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
         state = w.last(w, g, at, part, state, room, (i - 1) % w.stages)
         if w.holds or w.tail:
             mbarrier.arrive(empty.index((i - 1) % w.stages), count=1)
-        if w.entries == 2:
-            mbarrier.arrive(left.index(n % 2), count=1)
+        if w.holds and w.tail:
+            mbarrier.arrive(empty.index((i - 2) % w.stages), count=1)
+        if w.entries == 2 or w.frees:
+            mbarrier.arrive(left.index(n % w.entries), count=1)
         w.finish(w, g, at, part, state, room)
-        if w.entries == 1:
+        if w.entries == 1 and not w.frees:
             mbarrier.arrive(left.index(0), count=1)
         n += 1
     tma.store_wait(0)

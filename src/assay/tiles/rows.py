@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 
@@ -17,12 +19,22 @@ COPIED_BYTES = 131_072
 """Backward: what of the rows to come may lie in shared memory."""
 
 
+@functools.cache
 def tile(columns: int, elements_per_thread: int) -> tuple[int, int, int]:
     """Rows and columns of a program's tile, and its warps: several short rows, or one long one."""
     width = max(int(triton.next_power_of_2(columns)), 16)
     rows = max(1, TILE_ELEMENTS // width)
     warps = min(max(rows * width // (32 * elements_per_thread), 1), 32)
     return rows, width, warps
+
+
+def as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """(rows, columns)."""
+    return tensor if tensor.ndim == 2 else tensor.reshape(-1, tensor.shape[-1])
+
+
+def shaped(rows: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return rows if like.ndim == 2 else rows.view(like.shape)
 
 
 def dense_rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -46,16 +58,17 @@ def stages(row_bytes: int) -> int:
 def need_rows(x: torch.Tensor, residual: torch.Tensor | None, *of_columns: torch.Tensor) -> None:
     """What the norms take: rows that fit in registers, a residual of the same shape, one value per column."""
     need_dtype(x, *of_columns, *(() if residual is None else (residual,)), of=DTYPES)
-    if x.ndim < 1 or x.shape[-1] > MOST_COLUMNS:
+    columns = x.shape[-1] if x.ndim else MOST_COLUMNS + 1
+    if columns > MOST_COLUMNS:
         raise Unsupported(
             f"x of shape {tuple(x.shape)}: use 1 axis or more, the last of up to {MOST_COLUMNS}"
         )
-    if x.numel() // max(x.shape[-1], 1) > MOST_ELEMENTS - TILE_ELEMENTS:
+    if x.numel() // max(columns, 1) > MOST_ELEMENTS - TILE_ELEMENTS:
         raise Unsupported(f"x of shape {tuple(x.shape)} has too many rows: split the tensor")
     if residual is not None and residual.shape != x.shape:
         raise Unsupported(f"x is {tuple(x.shape)}, the residual {tuple(residual.shape)}: use equal shapes")
     for values in of_columns:
-        if values.shape != x.shape[-1:]:
+        if values.shape != (columns,):
             raise Unsupported(
                 f"x is {tuple(x.shape)}, weight or bias {tuple(values.shape)}: use one per column"
             )

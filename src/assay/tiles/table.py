@@ -20,6 +20,7 @@ from typing import Any
 
 from assay.tiles.catalog import KERNELS
 from assay.tiles.table_rows import Missing, Row, rows
+from assay.tiles.table_small import small_rows
 
 LINE = "{label:50} {lines:>5}  {reference:24} {ratio:24} {percent}"
 
@@ -28,11 +29,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", default="*", help="rows whose label matches")
     parser.add_argument("--out", type=Path, help="a JSON file")
+    parser.add_argument("--small", action="store_true", help="every kernel at small sizes, for --deep")
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
     print(LINE.format(label="", lines="lines", reference="against", ratio="ratio", percent="of the limit"))
     told = []
-    for row in rows():
+    for row in small_rows() if options.small else rows():
         if fnmatch.fnmatch(row.label, options.only):
             told.append(_missing(row) if isinstance(row, Missing) else measured(row, options.arguments))
             if options.out:

@@ -1,10 +1,33 @@
-"""Rows of the table: attention with gradients, on pages, and on packed sequences."""
+"""Rows of the table: attention, with gradients, on pages, and on packed sequences."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 
 from assay.tiles.table_row import Row, half
+
+CUDNN = """if q.dtype == torch.float64 or not q.is_cuda:
+    # The scores of all heads at once are more than there is memory for.
+    heads = zip(*(x.flatten(0, 1)[:, None] for x in (q, k, v)))
+    made = [F.scaled_dot_product_attention(*head, is_causal={causal}) for head in heads]
+    return torch.stack(made).view(q.shape)
+with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    return F.scaled_dot_product_attention(q, k, v, is_causal={causal})"""
+
+
+def attention(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
+    return Row(
+        label=f"attention D={d} S={s}{' causal' if is_causal else ''}",
+        kernel="attention",
+        sizes={"batch": batch, "heads": heads, "kv_heads": heads, "s": s, "t": s, "d": d}
+        | {"is_causal": is_causal},
+        reference="cuDNN attention",
+        names="q, k, v",
+        body=CUDNN.format(causal=is_causal),
+        inputs=", ".join([half(batch, heads, s, d)] * 3),
+        call=f"attention(q, k, v, is_causal={is_causal})",
+    )  # fmt: skip
+
 
 GRADIENTS = '''
 def gradients(attend, q, k, v, do):
@@ -49,7 +72,7 @@ return gradients(by_cudnn, q, k, v, do)""",
         setup=CUDNN_GRADIENTS.format(causal=is_causal),
         bytes_times=7 / 4,
         flops_times=5 / 2,
-        more=("assay.tiles.kernels.attention_backward",),
+        more=("assay.tiles.kernels.attention_backward", "assay.tiles.kernels.attention_two_walks"),
     )  # fmt: skip
 
 

@@ -1,8 +1,21 @@
-"""Rows of the table: products of few bits, and convolutions of images."""
+"""Rows of the table: products, those of few bits too, and convolutions of images."""
 
 from __future__ import annotations
 
 from assay.tiles.table_row import Row, half
+
+
+def gemm(name: str, m: int, n: int, k: int) -> Row:
+    return Row(
+        label=f"gemm {name} {m}x{n}x{k}",
+        kernel="gemm",
+        sizes={"m": m, "n": n, "k": k},
+        reference="cuBLAS",
+        names="a, b",
+        body="return a @ b",
+        inputs=f"{half(m, k)}, {half(k, n)}",
+        call="gemm(a, b)",
+    )
 
 
 def fp8_gemm(m: int, n: int, k: int, *, per_tensor: bool) -> Row:

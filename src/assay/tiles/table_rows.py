@@ -7,36 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from assay.tiles import table_attention, table_products, table_sequences, table_tokens
-from assay.tiles.table_row import Missing, Row, half, needs
+from assay.tiles import table_attention, table_norms, table_products, table_sequences, table_tokens
+from assay.tiles.table_row import Missing, Row, needs
 
-CUDNN = """if q.dtype == torch.float64 or not q.is_cuda:
-    # The scores of all heads at once are more than there is memory for.
-    heads = zip(*(x.flatten(0, 1)[:, None] for x in (q, k, v)))
-    made = [F.scaled_dot_product_attention(*head, is_causal={causal}) for head in heads]
-    return torch.stack(made).view(q.shape)
-with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-    return F.scaled_dot_product_attention(q, k, v, is_causal={causal})"""
 SEQUENCES = (2048, 4096, 8192, 16384)
 SQUARES = (1024, 2048, 4096, 8192, 16384)
 
 
 def attention_rows() -> Iterator[Row]:
     for d in (128, 64):
-        for causal in (False, True):
+        for is_causal in (False, True):
             for s in SEQUENCES:
-                batch, heads = 16384 // s, 2048 // d
-                yield Row(
-                    label=f"attention D={d} S={s}{' causal' if causal else ''}",
-                    kernel="attention",
-                    sizes={"batch": batch, "heads": heads, "kv_heads": heads, "s": s, "t": s, "d": d}
-                    | {"is_causal": causal},
-                    reference="cuDNN attention",
-                    names="q, k, v",
-                    body=CUDNN.format(causal=causal),
-                    inputs=", ".join([half(batch, heads, s, d)] * 3),
-                    call=f"attention(q, k, v, is_causal={causal})",
-                )  # fmt: skip
+                yield table_attention.attention(s, d, is_causal, batch=16384 // s, heads=2048 // d)
 
 
 MODEL_SHAPES = {
@@ -50,61 +32,21 @@ MODEL_SHAPES = {
 
 
 def gemm_rows() -> Iterator[Row]:
-    squares = [(f"{n}", (n, n, n)) for n in SQUARES]
-    layers = [(model, shape) for model, shapes in MODEL_SHAPES.items() for shape in shapes]
-    for name, (m, n, k) in squares + layers:
-        inputs = f"{half(m, k)}, {half(k, n)}"
-        yield Row(
-            label=f"gemm {name} {m}x{n}x{k}",
-            kernel="gemm",
-            sizes={"m": m, "n": n, "k": k},
-            reference="cuBLAS",
-            names="a, b",
-            body="return a @ b",
-            inputs=inputs,
-            call="gemm(a, b)",
-        )
+    for n in SQUARES:
+        yield table_products.gemm(str(n), n, n, n)
+    for model, shapes in MODEL_SHAPES.items():
+        for shape in shapes:
+            yield table_products.gemm(model, *shape)
 
 
 def memory_rows() -> Iterator[Row]:
     """Kernels that a device's memory bounds: torch's own, compiled where that is faster."""
-    torch_best = "torch, compiled"
     for rows, columns in ((32768, 4096), (16384, 8192)):
-        sizes = {"rows": rows, "columns": columns}
-        x, weight = half(rows, columns), half(columns)
-        body = f"return F.rms_norm(x, ({columns},), w, 1e-6)"
-        label = f"{rows}x{columns}"
-        yield Row(
-            f"rms_norm {label}",
-            "rms_norm",
-            sizes,
-            torch_best,
-            "x, w",
-            body,
-            f"{x}, {weight}",
-            "rms_norm(x, w)",
-        )
-        body = f"return F.layer_norm(x, ({columns},), w, b, 1e-5)"
-        inputs = f"{x}, {weight}, {weight}"
-        yield Row(
-            f"layer_norm {label}",
-            "layer_norm",
-            sizes,
-            torch_best,
-            "x, w, b",
-            body,
-            inputs,
-            "layer_norm(x, w, b)",
-        )
-        body = "return torch.softmax(x, -1)"
-        yield Row(f"softmax {label}", "softmax", sizes, torch_best, "x", body, x, "softmax(x)")
-    sizes = {"rows": 8192, "columns": 32000}
-    inputs = f"{half(8192, 32000)}, torch.randint(32000, (8192,))"
-    body, call = 'return F.cross_entropy(x, t, reduction="none")', 'cross_entropy(x, t, reduction="none")'
-    yield Row("cross_entropy 8192x32000", "cross_entropy", sizes, torch_best, "x, t", body, inputs, call)
-    sizes, x = {"tokens": 8192, "width": 14336}, half(8192, 28672)
-    body = "return F.silu(x[:, :14336]) * x[:, 14336:]"
-    yield Row("swiglu 8192x14336", "swiglu", sizes, torch_best, "x", body, x, "swiglu(x)")
+        yield table_norms.rms_norm(rows, columns)
+        yield table_norms.layer_norm(rows, columns)
+        yield table_norms.softmax(rows, columns)
+    yield table_norms.cross_entropy(8192, 32000)
+    yield table_tokens.swiglu(tokens=8192, width=14336)
 
 
 def gradient_rows() -> Iterator[Row]:
@@ -158,7 +100,10 @@ def token_rows() -> Iterator[Row]:
     yield table_tokens.rotary(batch=4, sequence=4096, heads=32, kv_heads=32, d=64)
     yield table_tokens.geglu(tokens=8192, width=14336)
     for tokens, experts, k in ((8192, 8, 2), (65536, 64, 6), (65536, 256, 8)):
-        yield table_tokens.topk_route(tokens=tokens, experts=experts, k=k)
+        route = {"tokens": tokens, "experts": experts, "k": k}
+        yield table_tokens.topk_route(**route)
+    for routed in (table_tokens.dispatch, table_tokens.combine):
+        yield routed(tokens=8192, experts=8, k=2, n=4096)
 
 
 def rows() -> list[Row | Missing]:

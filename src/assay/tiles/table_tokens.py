@@ -29,15 +29,23 @@ return turned(q, cos, sin), turned(k, cos, sin), v.transpose(1, 2).contiguous()"
 
 
 def geglu(*, tokens: int, width: int) -> Row:
+    return _gated("geglu", 'F.gelu({}, approximate="tanh")', tokens, width)
+
+
+def swiglu(*, tokens: int, width: int) -> Row:
+    return _gated("swiglu", "F.silu({})", tokens, width)
+
+
+def _gated(kernel: str, gate: str, tokens: int, width: int) -> Row:
     return Row(
-        label=f"geglu {tokens}x{width}",
-        kernel="geglu",
+        label=f"{kernel} {tokens}x{width}",
+        kernel=kernel,
         sizes={"tokens": tokens, "width": width},
         reference="torch, compiled",
         names="x",
-        body=f'return F.gelu(x[:, :{width}], approximate="tanh") * x[:, {width}:]',
+        body=f"return {gate.format(f'x[:, :{width}]')} * x[:, {width}:]",
         inputs=half(tokens, 2 * width),
-        call="geglu(x)",
+        call=f"{kernel}(x)",
     )
 
 
@@ -73,3 +81,34 @@ return (weights, *(x.int() for x in whole))""",
         call=f"tuple(topk_route(logits, {k}))",
         setup=CHOSEN,
     )
+
+
+def dispatch(*, tokens: int, experts: int, k: int, n: int) -> Row:
+    """Places are a permutation, which is all that a route has to say."""
+    return Row(
+        label=f"dispatch {tokens}x{n} to {k} of {experts}",
+        kernel="dispatch",
+        sizes={"tokens": tokens, "experts": experts, "k": k, "n": n},
+        reference="torch, compiled",
+        names="x, position",
+        body=f"return x[position.flatten().long().argsort() // {k}]",
+        inputs=f"{half(tokens, n)}, {_places(tokens, k)}",
+        call="dispatch(x, position)",
+    )
+
+
+def combine(*, tokens: int, experts: int, k: int, n: int) -> Row:
+    return Row(
+        label=f"combine {tokens}x{n} of {k} of {experts}",
+        kernel="combine",
+        sizes={"tokens": tokens, "experts": experts, "k": k, "n": n},
+        reference="torch, compiled",
+        names="rows, position, weights",
+        body="return (rows[position.long()] * weights[:, :, None]).sum(1).to(rows.dtype)",
+        inputs=f"{half(tokens * k, n)}, {_places(tokens, k)}, torch.rand({tokens}, {k})",
+        call="combine(rows, position, weights)",
+    )
+
+
+def _places(tokens: int, k: int) -> str:
+    return f"torch.randperm({tokens * k}).int().view({tokens}, {k})"

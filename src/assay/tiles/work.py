@@ -45,6 +45,8 @@ class Work:
     tail: ClassVar[bool] = False
     entries: ClassVar[int] = 0
     """Places for what belongs to a tile; with one, results leave by way of it, with two they have another."""
+    frees: ClassVar[bool] = False
+    """Results leave by another way than the one entry: it is free before they do."""
     heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
     """A digest of the files with its functions: compiled kernels are cached by constants, and do not see into
@@ -70,7 +72,7 @@ class Constant:
     """A work as kernels see it: its sizes are constants of the language."""
 
     def __init__(self, work: Work) -> None:
-        self.work = work
+        self.work, self._hash = work, hash(work)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.work, name)
@@ -83,4 +85,4 @@ class Constant:
         return isinstance(other, Constant) and self.work == other.work
 
     def __hash__(self) -> int:
-        return hash(self.work)
+        return self._hash

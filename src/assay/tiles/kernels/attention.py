@@ -1,8 +1,8 @@
 """O = softmax(scale * Q K^T) V for each head: forward, causal or not, grouped queries, any length.
 
 Q and O are (batch * heads, S, D), K and V (batch * kv_heads, T, D), bf16 or fp16; scores and sums are
-float32. A tile is 128 queries of one head, 64 for each consumer. A step has a block of keys, and the values
-that belong to the keys of the step before: while its scores are computed, those values are multiplied. The
+float32. A tile is 64 queries of a head for each of two or three consumers. A step has a block of keys and the
+values of the keys of the step before: while its scores are computed, those values are multiplied. The
 first has keys only, the last values only. Causal: query s sees keys up to s + T - S; blocks that it does not
 see are not loaded, those it sees in part come first and are the only ones that are masked.
 """
@@ -15,19 +15,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import triton
 from torch.nn.functional import scaled_dot_product_attention
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
-from assay.tiles.launch import aligned, describe, launch, multiprocessors, runs_on_hopper
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, needs_gradients
+from assay.tiles.kernels import plain
+from assay.tiles.launch import again, aligned, call_of, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.op import op
 from assay.tiles.pipeline import balanced, grouped, pipeline
 from assay.tiles.work import Work
 
-STEPS = {64: {"BN": 128, "stages": 4}, 128: {"BN": 128, "stages": 2}, 256: {"BN": 64, "stages": 2}}
+STEPS = {64: {"BN": 128, "stages": 2}, 128: {"BN": 128, "stages": 2}, 256: {"BN": 64, "stages": 2}}
 """What shared memory holds beside the queries, by head size."""
+THREE_UP_TO = 64
+"""Head sizes for which registers hold three consumers. Causal tiles of as many queries have more to mask."""
 MOST_GRADIENT_SIZE = 128
+LOG2_E = math.log2(math.e)
 CACHED_BYTES = 12 * 2**20
 """What the L2 cache holds of keys and values beside everything else."""
 BALANCED_FROM = 8192
@@ -56,45 +59,50 @@ class Attention(Work):
         return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.D, 16])
 
     @property
+    def rows(self) -> int:
+        """Queries of a tile."""
+        return 64 * self.consumers
+
+    @property
     def entries(self) -> int:
         """Two, if shared memory holds them."""
         return 2 if self.D <= 128 else 1
 
     @property
     def heads(self) -> int:
-        """Blocks that a tile sees in part: those its 128 queries lie in, and one more if they lie askew."""
-        return 128 // self.BN + self.is_askew if self.is_causal else 1
+        """Blocks that a tile sees in part: those its queries lie in, and one more if they lie askew."""
+        return -(-self.rows // self.BN) + self.is_askew if self.is_causal else 1
 
     @jit
     def room(w: gl.constexpr, g):
-        q = gl.allocate_shared_memory(g[0].dtype, [2 * w.entries, 1, 64, w.D], g[0].layout)
+        q = gl.allocate_shared_memory(g[0].dtype, [w.consumers * w.entries, 1, 64, w.D], g[0].layout)
         k = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BN, w.D], g[1].layout)
         v = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
         o = q
         if w.entries == 2:
-            o = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
+            o = gl.allocate_shared_memory(g[0].dtype, [w.consumers, 1, 64, w.D], g[0].layout)
         return q, k, v, o
 
     @jit
     def tiles(w: gl.constexpr, g):
-        return gl.cdiv(g[4], 128) * g[6]
+        return gl.cdiv(g[4], w.rows) * g[6]
 
     @jit
     def place(w: gl.constexpr, g, t, n):
         """Its first query, its head and its entry; heads whose keys and values stay in the cache together,
         and the longest tiles first."""
-        blocks = gl.cdiv(g[4], 128)
+        blocks = gl.cdiv(g[4], w.rows)
         if w.is_causal:
             t = balanced(t, n, blocks * g[6])
         head, block = grouped(t, g[6], blocks, g[10])
-        return (blocks - 1 - block) * 128, head, n % w.entries
+        return (blocks - 1 - block) * w.rows, head, n % w.entries
 
     @jit
     def blocks(w: gl.constexpr, g, at):
         """Of keys that the tile sees."""
         seen = g[5]
         if w.is_causal:
-            seen = min(seen, max(at[0] + 128 + g[5] - g[4], 1))
+            seen = min(seen, max(at[0] + w.rows + g[5] - g[4], 1))
         return gl.cdiv(seen, w.BN)
 
     @jit
@@ -103,9 +111,9 @@ class Attention(Work):
 
     @jit
     def enter(w: gl.constexpr, g, at, room, bar):
-        mbarrier.expect(bar, 2 * g[0].block_type.nbytes)
-        for part in gl.static_range(2):
-            place = room[0].index(2 * at[2] + part)
+        mbarrier.expect(bar, w.consumers * g[0].block_type.nbytes)
+        for part in gl.static_range(w.consumers):
+            place = room[0].index(w.consumers * at[2] + part)
             tma.async_copy_global_to_shared(g[0], [at[1], at[0] + part * 64, 0], bar, place)
 
     @jit
@@ -124,7 +132,7 @@ class Attention(Work):
     def scores(w: gl.constexpr, at, part: gl.constexpr, room, slot):
         """In flight."""
         keys = room[1].index(slot).reshape([w.BN, w.D]).permute((1, 0))
-        queries = room[0].index(2 * at[2] + part).reshape([64, w.D])
+        queries = room[0].index(w.consumers * at[2] + part).reshape([64, w.D])
         zeros = gl.zeros([64, w.BN], gl.float32, w.score_layout)
         return warpgroup_mma(queries, keys, zeros, use_acc=False, is_async=True)
 
@@ -197,15 +205,21 @@ def attention_kernel(q, k, v, o, S, T, heads, group, scale, sums, together, w: g
 
 def together(keys: torch.Tensor, is_causal: bool) -> int:
     """How many heads of keys (heads, T, D) are walked together: those the cache holds with their values."""
-    if is_causal and keys.shape[1] >= BALANCED_FROM:
-        return keys.shape[0]
-    return max(CACHED_BYTES // (2 * keys[0].nbytes), 1)
+    heads, t, d = keys.shape
+    return _together(heads, t, t * d * keys.element_size(), is_causal)
+
+
+def _together(heads: int, t: int, head_bytes: int, is_causal: bool) -> int:
+    if is_causal and t >= BALANCED_FROM:
+        return heads
+    return max(CACHED_BYTES // (2 * head_bytes), 1)
 
 
 @functools.cache
 def choose(d: int, s: int, t: int, is_causal: bool) -> Attention:
-    sizes = STEPS[d]
-    return Attention(D=d, is_causal=is_causal, is_askew=is_causal and (t - s) % sizes["BN"] != 0, **sizes)
+    sizes = STEPS[d] | {"consumers": 3 if d <= THREE_UP_TO and not is_causal else 2}
+    is_askew = is_causal and (t - s) % math.gcd(64 * sizes["consumers"], sizes["BN"]) != 0
+    return Attention(D=d, is_causal=is_causal, is_askew=is_askew, **sizes)
 
 
 def reference(
@@ -226,19 +240,21 @@ def reference(
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    q, k, v = (aligned(x) for x in (q, k, v))
+    q, k, v = aligned(q), aligned(k), aligned(v)
     batch, heads, s, d = q.shape
-    kv_heads, t = k.shape[1:3]
+    _, kv_heads, t, _ = k.shape
     o, sums = torch.empty_like(q), q.new_empty(batch, heads, s, dtype=torch.float32)
+    call = call_of(attention_kernel, q, k, v, is_causal, scale, o.data_ptr(), sums.data_ptr())
+    if again(call, q):
+        return o, sums
     work = choose(d, s, t, is_causal)
-    flat = [x.view(-1, *x.shape[2:]) for x in (q, k, v, o)]
-    rows = (64, work.BN, work.BN, 64)
-    described = [describe(x, [1, n, d]) for x, n in zip(flat, rows, strict=True)]
+    few, many = (1, 64, d), (1, work.BN, d)
+    described = describe(q, few), describe(k, many), describe(v, many), describe(o, few)
     group = heads // kv_heads
-    close = group * together(flat[1], is_causal)
-    arguments = (*described, s, t, batch * heads, group, scale * math.log2(math.e), sums, close)
-    programs = min(triton.cdiv(s, 128) * batch * heads, multiprocessors(q))
-    launch(attention_kernel, programs, arguments, work, q)
+    close = group * _together(batch * kv_heads, t, t * d * k.element_size(), is_causal)
+    arguments = (*described, s, t, batch * heads, group, scale * LOG2_E, sums, close)
+    programs = min(-(-s // work.rows) * batch * heads, multiprocessors(q))
+    launch(attention_kernel, programs, arguments, work, q, call)
     return o, sums
 
 
@@ -269,25 +285,28 @@ def attention(
     """Q (batch, heads, S, D) against K and V (batch, kv_heads, T, D); each of them serves heads /
     kv_heads queries.
 
-    For head sizes other than 64, 128 and 256 (which has no gradients), and where this is no Hopper, torch's
-    own attention answers.
+    Where this is no Hopper, plain Triton answers, and says so. For head sizes other than 64, 128 and 256
+    (which has no gradients), or if gradients are needed on another GPU, it is torch's own attention.
     """
-    need_dtype(q, k, v, of=(torch.bfloat16, torch.float16))
-    need_one_device(q, k, v)
-    need_few(q, k, v)
-    if not (q.dim() == k.dim() == 4 and k.shape == v.shape and q.shape[::3] == k.shape[::3]):
+    need_alike(q, k, v, of=(torch.bfloat16, torch.float16))
+    wide, narrow = q.shape, k.shape
+    if not (len(wide) == len(narrow) == 4 and narrow == v.shape and wide[::3] == narrow[::3]):
         shapes = ", ".join(str(list(x.shape)) for x in (q, k, v))
         raise Unsupported(f"{shapes}: want (batch, heads, S, D) and twice (batch, kv_heads, T, D)")
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise Unsupported(f"{q.shape[1]} heads cannot share {k.shape[1]}")
-    if not q.is_cuda or 0 in (*q.shape, *k.shape):
+    if narrow[1] == 0 or wide[1] % narrow[1]:
+        raise Unsupported(f"{wide[1]} heads cannot share {narrow[1]}")
+    if not q.is_cuda or q.numel() == 0 or k.numel() == 0:
         return reference(q, k, v, is_causal, scale)
-    q, k, v = (x.contiguous() for x in (q, k, v))
-    d = q.shape[-1]
-    needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    if not runs_on_hopper(q, k, v) or d not in STEPS or (needs_gradients and d > MOST_GRADIENT_SIZE):
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    d = wide[3]
+    is_hopper = runs_on_hopper(q, k, v)
+    most = MOST_GRADIENT_SIZE if is_hopper else 0
+    if d not in STEPS or (d > most and needs_gradients(q, k, v)):
         return _by_torch(q, k, v, is_causal, scale)
-    return _attention(q, k, v, is_causal, scale or q.shape[-1] ** -0.5)[0]
+    scale = scale or d**-0.5
+    if not is_hopper:
+        return plain.told("attention", plain.plain_attention, q.device)(q, k, v, is_causal, scale)
+    return _attention(q, k, v, is_causal, scale)[0]
 
 
 def _by_torch(

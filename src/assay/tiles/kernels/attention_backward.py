@@ -3,14 +3,19 @@
     P = exp2(scale Q K^T - L)    dP = dO V^T    dS = P (dP - rowsum(dO O))
     dV = P^T dO                  dK = dS^T Q    dQ = dS K
 
-Three kernels: one computes the row sums, one walks over the queries for a block of keys and keeps dK and dV
-in registers, one over the keys for a block of queries and keeps dQ. Scores are computed twice, and nothing is
-added by way of memory, so that results are the same every time.
+One kernel computes the row sums; one walks over the queries for a block of keys, keeps dK and dV in registers
+and adds its part of dQ to float32 sums in memory; one makes dQ of them. Sums are added in another order
+every time: who asks torch for deterministic algorithms gets two walks (attention_two_walks.py).
+
+A step has the rows of its queries, and what else belongs to those of the step before (gradients of outputs,
+logarithms, row sums): while the last products of those run, the next scores are begun. dS passes from one
+consumer to the other by way of shared memory, and each computes half of dQ: half of its columns, or of
+its queries.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,30 +25,32 @@ import triton
 import triton.language as tl
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernels.attention import Attention, together
-from assay.tiles.launch import aligned, describe, launch, multiprocessors
+from assay.tiles.kernels.attention import together
+from assay.tiles.kernels.attention_two_walks import (
+    LOG2_E,
+    KeyGradient,
+    as_operand,
+    key_gradient,
+    query_gradient,
+)
+from assay.tiles.launch import aligned, describe, launch, multiprocessors, start
 from assay.tiles.op import op
-from assay.tiles.pipeline import balanced, grouped, pipeline
-from assay.tiles.work import Work
+from assay.tiles.pipeline import pipeline
 
 _NAMES = ("q", "do", "k", "v", "dq", "dk", "dv")
-FEW_STAGES = {"stages": 2}
-"""Beside keys, values and steps of 128 columns there is no room for more."""
+STEPS = {64: {"BM": 128, "stages": 3}, 128: {"BM": 64, "stages": 3}}
+"""What registers and shared memory hold beside a block of keys, by head size."""
+FEWEST_QUERIES = 128
+"""Sums of dQ have whole blocks of as many."""
 ROWS = 32
-LOG2_E = math.log2(math.e)
-
-
-@jit
-def _operand(p, dtype: gl.constexpr, D: gl.constexpr):
-    """Weights as the left side of a product."""
-    out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, out, 2))
 
 
 @triton.jit
-def prepare_kernel(do, o, sums, kept, S, padded, D: tl.constexpr, ROWS: tl.constexpr):
+def prepare_kernel(
+    do, o, sums, kept, dq, S, padded, D: tl.constexpr, ROWS: tl.constexpr, HAS_SUMS: tl.constexpr
+):
     """For each query its logarithm and rowsum(dO O), without a gap up to whole tiles: a query that is not
-    there, or sees nothing, has no weights."""
+    there, or sees nothing, has no weights. And zeros where dQ is summed."""
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = head * S * D + row[:, None] * D + tl.arange(0, D)[None, :]
@@ -53,100 +60,49 @@ def prepare_kernel(do, o, sums, kept, S, padded, D: tl.constexpr, ROWS: tl.const
     logarithm = tl.where(logarithm == float("-inf"), float("inf"), logarithm)
     tl.store(kept + head * padded + row, logarithm)
     tl.store(kept + (tl.num_programs(1) + head) * padded + row, tl.sum(product, 1))
+    if HAS_SUMS:
+        at = (head * padded + row[:, None]) * D + tl.arange(0, D)[None, :]
+        tl.store(dq + at, tl.zeros([ROWS, D], tl.float32))
+
+
+@triton.jit
+def finish_kernel(sums, dq, S, scale, D: tl.constexpr):
+    """64 rows of dQ from sums that lie as `Gradients.add` leaves them."""
+    block, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    first = (head * tl.num_programs(0) + block) * 64 * D
+    value = tl.load(sums + first + tl.arange(0, 64 * D)) * scale
+    value = tl.reshape(value, [D // 64, 8, 4, 8, 4, 2, 2])
+    value = tl.reshape(tl.permute(value, [2, 5, 3, 0, 1, 4, 6]), [64, D])
+    row = block * 64 + tl.arange(0, 64)
+    at = head * S * D + row[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(dq + at, value.to(dq.dtype.element_ty), row[:, None] < S)
 
 
 @dataclass(frozen=True)
-class QueryGradient(Attention):
-    """g: q, k, v, dq, S, T, heads, group, scale in base 2, sums, together, do, row sums, scale."""
+class Gradients(KeyGradient):
+    """g: q, do, k, v, dk, dv, S, T, kv_heads, group, scale in base 2, scale, rows, sums of dQ, together."""
 
-    stages: int = 4
-    BN: int = 64
-    tail: ClassVar[bool] = False
-    entries: ClassVar[int] = 1
-
-    @jit
-    def room(w: gl.constexpr, g):
-        q = gl.allocate_shared_memory(g[0].dtype, [2, 1, 64, w.D], g[0].layout)
-        k = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BN, w.D], g[1].layout)
-        v = gl.allocate_shared_memory(g[2].dtype, [w.stages, 1, w.BN, w.D], g[2].layout)
-        return q, k, v, gl.allocate_shared_memory(g[11].dtype, [2, 1, 64, w.D], g[11].layout)
-
-    @jit
-    def steps(w: gl.constexpr, g, at):
-        return w.blocks(w, g, at)
-
-    @jit
-    def load(w: gl.constexpr, g, at, k, room, slot, bar):
-        corner = [at[1] // g[7], (w.steps(w, g, at) - 1 - k) * w.BN, 0]
-        mbarrier.expect(bar, 2 * g[1].block_type.nbytes)
-        tma.async_copy_global_to_shared(g[1], corner, bar, room[1].index(slot))
-        tma.async_copy_global_to_shared(g[2], corner, bar, room[2].index(slot))
-
-    @jit
-    def enter(w: gl.constexpr, g, at, room, bar):
-        mbarrier.expect(bar, 4 * g[0].block_type.nbytes)
-        for part in gl.static_range(2):
-            corner = [at[1], at[0] + part * 64, 0]
-            tma.async_copy_global_to_shared(g[0], corner, bar, room[0].index(part))
-            tma.async_copy_global_to_shared(g[11], corner, bar, room[3].index(part))
-
-    @jit
-    def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
-        first = at[1] * gl.cdiv(g[4], 128) * 128 + at[0] + part * 64
-        query = first + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout))
-        state = gl.zeros([64, w.D], gl.float32, w.layout), gl.load(g[9] + query), gl.load(g[12] + query)
-        return w.step(w, g, at, part, 0, state, room, slot, w.is_causal)
-
-    @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
-        acc, sums, delta = state
-        zeros = gl.zeros([64, w.BN], gl.float32, w.score_layout)
-        keys = room[1].index(slot).reshape([w.BN, w.D])
-        values = room[2].index(slot).reshape([w.BN, w.D])
-        q, do = room[0].index(part).reshape([64, w.D]), room[3].index(part).reshape([64, w.D])
-        s = warpgroup_mma(q, keys.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        dp = warpgroup_mma(do, values.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        s = warpgroup_mma_wait(1, (s,))
-        p = gl.exp2(s * g[8] - gl.expand_dims(sums, 1))
-        if is_head:
-            block = w.steps(w, g, at) - 1 - k
-            key = gl.expand_dims(block * w.BN + gl.arange(0, w.BN, gl.SliceLayout(0, w.score_layout)), 0)
-            query = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout)), 1)
-            p = gl.where(key <= query + g[5] - g[4], p, 0.0)
-        dp = warpgroup_mma_wait(0, (dp,))
-        ds = _operand(p * (dp - gl.expand_dims(delta, 1)), g[0].dtype, w.D)
-        return warpgroup_mma(ds, keys, acc), sums, delta
-
-    @jit
-    def last(w: gl.constexpr, g, at, part: gl.constexpr, state, room, slot):
-        return state
-
-    @jit
-    def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
-        room[0].index(part).reshape([64, w.D]).store((state[0] * g[13]).to(g[0].dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(g[3], [at[1], at[0] + part * 64, 0], room[0].index(part))
-        tma.store_wait(0)
-
-
-@dataclass(frozen=True)
-class KeyGradient(Work):
-    """g: q, do, k, v, dk, dv, S, T, kv_heads, group, scale in base 2, scale, sums, row sums, together."""
-
-    stages: int = 4
-    D: int = 128
-    BM: int = 64
-    """Queries of a step."""
-    is_causal: bool = False
-    group: int = 1
-    """Heads of queries for one of keys, if causal."""
-    holds: ClassVar[bool] = False
-    entries: ClassVar[int] = 1
+    stages: int = 3
+    is_ragged: bool = False
+    """The last block of keys is not whole."""
+    is_askew: bool = False
+    """Causal, and a block of keys does not begin where one of queries does."""
+    holds: ClassVar[bool] = True
+    tail: ClassVar[bool] = True
 
     @property
     def heads(self) -> int:
-        """Steps whose queries see the keys in part."""
-        return (128 // self.BM + 1) * self.group if self.is_causal else 1
+        """Steps whose queries see the keys in part, and the one that begins the first of them."""
+        return (128 // self.BM + self.is_askew) * self.group + 1 if self.is_causal else 1
+
+    @property
+    def layout(self) -> gl.NVMMADistributedLayout:
+        """Of gradients."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.D, 16])
+
+    @property
+    def score_layout(self) -> gl.NVMMADistributedLayout:
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.BM, 16])
 
     @jit
     def room(w: gl.constexpr, g):
@@ -154,113 +110,141 @@ class KeyGradient(Work):
         do = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BM, w.D], g[1].layout)
         k = gl.allocate_shared_memory(g[2].dtype, [2, 1, 64, w.D], g[2].layout)
         v = gl.allocate_shared_memory(g[3].dtype, [2, 1, 64, w.D], g[3].layout)
-        return q, do, k, v
-
-    @jit
-    def tiles(w: gl.constexpr, g):
-        return gl.cdiv(g[7], 128) * g[8]
-
-    @jit
-    def place(w: gl.constexpr, g, t, n):
-        if w.is_causal:
-            t = balanced(t, n, w.tiles(w, g))
-        head, block = grouped(t, g[8], gl.cdiv(g[7], 128), g[14])
-        return block * 128, head
-
-    @jit
-    def skipped(w: gl.constexpr, g, at):
-        """Blocks of queries that see none of the keys."""
-        if w.is_causal:
-            return max(at[0] + g[6] - g[7], 0) // w.BM
-        return 0
+        rows = gl.allocate_shared_memory(gl.float32, [2 * w.stages, w.BM], g[12].layout)
+        layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, w.BM], g[0].dtype)
+        ds = gl.allocate_shared_memory(g[0].dtype, [4, 64, w.BM], layout)
+        shared = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+        for s in gl.static_range(2):
+            mbarrier.init(shared.index(s), count=2)
+        return q, do, k, v, rows, ds, shared
 
     @jit
     def steps(w: gl.constexpr, g, at):
-        return (gl.cdiv(g[6], w.BM) - w.skipped(w, g, at)) * g[9]
+        return (gl.cdiv(g[6], w.BM) - w.skipped(w, g, at)) * w.group + 1
 
     @jit
     def queries(w: gl.constexpr, g, at, k):
-        """Whose step k is: a head and its first query."""
-        return at[1] * g[9] + k % g[9], (w.skipped(w, g, at) + k // g[9]) * w.BM
-
-    @jit
-    def enter(w: gl.constexpr, g, at, room, bar):
-        mbarrier.expect(bar, 4 * g[2].block_type.nbytes)
-        for part in gl.static_range(2):
-            corner = [at[1], at[0] + part * 64, 0]
-            tma.async_copy_global_to_shared(g[2], corner, bar, room[2].index(part))
-            tma.async_copy_global_to_shared(g[3], corner, bar, room[3].index(part))
+        return at[1] * w.group + k % w.group, (w.skipped(w, g, at) + k // w.group) * w.BM
 
     @jit
     def load(w: gl.constexpr, g, at, k, room, slot, bar):
-        head, first = w.queries(w, g, at, k)
-        mbarrier.expect(bar, 2 * g[0].block_type.nbytes)
+        """The first step's gradients and the last step's queries are there twice, for nothing."""
+        mbarrier.expect(bar, 2 * g[0].block_type.nbytes + 2 * g[12].block_type.nbytes)
+        head, first = w.queries(w, g, at, min(k, w.steps(w, g, at) - 2))
         tma.async_copy_global_to_shared(g[0], [head, first, 0], bar, room[0].index(slot))
+        head, first = w.queries(w, g, at, max(k - 1, 0))
         tma.async_copy_global_to_shared(g[1], [head, first, 0], bar, room[1].index(slot))
+        padded = gl.cdiv(g[6], 128) * 128
+        for part in gl.static_range(2):
+            place = (part * g[8] * w.group + head) * padded + first
+            tma.async_copy_global_to_shared(g[12], [place], bar, room[4].index(2 * slot + part))
+
+    @jit
+    def scores(w: gl.constexpr, part: gl.constexpr, room, slot, k):
+        """In flight. k >> 24 is zero, which the compiler does not know: addresses of keys and values would
+        else be kept in registers from step to step, and there are none left."""
+        zeros = gl.zeros([64, w.BM], gl.float32, w.score_layout)
+        queries = room[0].index(slot).reshape([w.BM, w.D])
+        keys = room[2].index(part + (k >> 24)).reshape([64, w.D])
+        return warpgroup_mma(keys, queries.permute((1, 0)), zeros, use_acc=False, is_async=True)
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
-        out: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
-        state = gl.zeros([64, w.D], gl.float32, out), gl.zeros([64, w.D], gl.float32, out)
-        return w.step(w, g, at, part, 0, state, room, slot, w.is_causal)
+        zeros = gl.zeros([64, w.D], gl.float32, w.layout)
+        return zeros, zeros, warpgroup_mma_wait(0, (w.scores(w, part, room, slot, 0),))
 
     @jit
     def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BM, 16])
-        dk, dv = state
-        zeros = gl.zeros([64, w.BM], gl.float32, layout)
-        q, do = room[0].index(slot).reshape([w.BM, w.D]), room[1].index(slot).reshape([w.BM, w.D])
-        keys, values = room[2].index(part).reshape([64, w.D]), room[3].index(part).reshape([64, w.D])
-        s = warpgroup_mma(keys, q.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        if w.D <= 64:  # beside wider gradients, registers do not hold both
-            dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
-            s = warpgroup_mma_wait(1, (s,))
-        else:
-            s = warpgroup_mma_wait(0, (s,))
-        head, first = w.queries(w, g, at, k)
-        query = first + gl.arange(0, w.BM, gl.SliceLayout(0, layout))
-        kept = head * gl.cdiv(g[6], 128) * 128 + query
-        p = gl.exp2(s * g[10] - gl.expand_dims(gl.load(g[12] + kept), 0))
-        if is_head:
-            key = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
-            p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)
-        weights = _operand(p, g[0].dtype, w.D)
-        if w.D > 64:
-            dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        dv = warpgroup_mma(weights, do, dv, is_async=True)
-        delta = gl.load(g[13] + kept)
-        dp = warpgroup_mma_wait(1, (dp,))
-        ds = gl.convert_layout(weights, layout).to(gl.float32) * (dp - gl.expand_dims(delta, 0))
-        dk = warpgroup_mma(_operand(ds, g[0].dtype, w.D), q, dk, is_async=True)
-        return warpgroup_mma_wait(0, (dk, dv))
+        dk, dv, dq = w.gradients(w, g, at, part, k, state, room, slot, is_head)
+        dq = warpgroup_mma_wait(1, (dq,))
+        s = w.scores(w, part, room, slot, k)
+        w.add(w, g, at, part, k, dq)
+        dk = warpgroup_mma_wait(1, (dk,))
+        return dk, dv, warpgroup_mma_wait(0, (s,))
 
     @jit
     def last(w: gl.constexpr, g, at, part: gl.constexpr, state, room, slot):
-        return state
+        k = w.steps(w, g, at) - 1
+        dk, dv, dq = w.gradients(w, g, at, part, k, state, room, slot, w.is_causal)
+        dq, dk = warpgroup_mma_wait(0, (dq, dk))
+        w.add(w, g, at, part, k, dq)
+        for more in range(k + 1, k // 4 * 4 + 5):  # nobody reads keys any more, and the next tile begins anew
+            w.meet(room, more)
+        return dk, dv
 
     @jit
-    def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
-        room[2].index(part).reshape([64, w.D]).store((state[0] * g[11]).to(g[0].dtype))
-        room[3].index(part).reshape([64, w.D]).store(state[1].to(g[0].dtype))
+    def gradients(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
+        """Of the queries before; dK and dQ are in flight."""
+        dk, dv, s = state
+        do = room[1].index(slot).reshape([w.BM, w.D])
+        values = room[3].index(part + (k >> 24)).reshape([64, w.D])
+        zeros = gl.zeros([64, w.BM], gl.float32, w.score_layout)
+        dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        sums = room[4].index(2 * slot).load(gl.SliceLayout(0, w.score_layout))
+        p = gl.exp2(s * g[10] - gl.expand_dims(sums, 0))
+        if is_head or w.is_ragged:
+            p = w.masked(w, g, at, part, k, p)
+        weights = as_operand(p, g[0].dtype, w.D)
+        dv = warpgroup_mma(weights, do, dv, is_async=True)
+        dp = warpgroup_mma_wait(1, (dp,))
+        delta = room[4].index(2 * slot + 1).load(gl.SliceLayout(0, w.score_layout))
+        ds = gl.convert_layout(weights, w.score_layout).to(gl.float32) * (dp - gl.expand_dims(delta, 0))
+        q = room[0].index((slot + w.stages - 1) % w.stages).reshape([w.BM, w.D])
+        weights = as_operand(ds, g[0].dtype, w.D)
+        room[5].index(k % 2 * 2 + part).store(ds.to(g[0].dtype))
         fence_async_shared()
-        corner = [at[1], at[0] + part * 64, 0]
-        tma.async_copy_shared_to_global(g[4], corner, room[2].index(part))
-        tma.async_copy_shared_to_global(g[5], corner, room[3].index(part))
-        tma.store_wait(0)
+        w.meet(room, k)
+        dv = warpgroup_mma_wait(0, (dv,))
+        dq = w.query_gradient(w, part, room, k)
+        dk = warpgroup_mma(weights, q, dk, is_async=True)
+        return dk, dv, dq
+
+    @jit
+    def masked(w: gl.constexpr, g, at, part: gl.constexpr, k, p):
+        """No weight where there is no key, and none for a key that a query does not see."""
+        key = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout)), 1)
+        seen = key < g[7]
+        if w.is_causal:
+            _, first = w.queries(w, g, at, k - 1)
+            query = gl.expand_dims(first + gl.arange(0, w.BM, gl.SliceLayout(0, w.score_layout)), 0)
+            seen = seen & (key <= query + g[7] - g[6])
+        return gl.where(seen, p, 0.0)
+
+    @jit
+    def meet(room, k):
+        """Both consumers are here, for the k-th time."""
+        mbarrier.arrive(room[6].index(k % 2), count=1)
+        mbarrier.wait(room[6].index(k % 2), ((k - 1) // 2) & 1)
+
+    @jit
+    def query_gradient(w: gl.constexpr, part: gl.constexpr, room, k):
+        """64 queries and 64 columns of it, in flight."""
+        dq = gl.zeros([64, 64], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16]))
+        for half in gl.static_range(2):
+            ds, keys = room[5].index(k % 2 * 2 + half), room[2].index(half + (k >> 24)).reshape([64, w.D])
+            if w.BM == 128:
+                ds = ds.slice(part * 64, 64, 1)
+            if w.D == 128:
+                keys = keys.slice(part * 64, 64, 1)
+            dq = warpgroup_mma(ds.permute((1, 0)), keys, dq, use_acc=half > 0, is_async=True)
+        return dq
+
+    @jit
+    def add(w: gl.constexpr, g, at, part: gl.constexpr, k, dq):
+        """Where four values of a thread, and those of its neighbours, lie side by side (`finish_kernel`)."""
+        flat: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0])
+        head, first = w.queries(w, g, at, k - 1)
+        block = ((head * gl.cdiv(g[6], 128) * 128 + first) // 64) * (w.D // 64) + part
+        dq = dq.reshape([4, 2, 8, 8, 4, 2]).permute((3, 0, 2, 4, 1, 5)).reshape([4096])
+        place = block * 4096 + gl.arange(0, 4096, flat)
+        gl.atomic_add(g[13] + place, gl.convert_layout(dq, flat), sem="relaxed")
 
 
 @jit
-def query_gradient_kernel(
-    q, k, v, dq, S, T, heads, group, scale2, sums, together, do, delta, scale, w: gl.constexpr
+def gradients_kernel(
+    q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, rows, sums, together, w: gl.constexpr
 ):
-    pipeline(w, (q, k, v, dq, S, T, heads, group, scale2, sums, together, do, delta, scale))
-
-
-@jit
-def key_gradient_kernel(
-    q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta, together, w: gl.constexpr
-):
-    pipeline(w, (q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, sums, delta, together))
+    pipeline(w, (q, do, k, v, dk, dv, S, T, kv_heads, group, scale2, scale, rows, sums, together))
 
 
 @op("attention_backward")
@@ -281,41 +265,48 @@ def attention_backward(
     heads, s, d = flat["q"].shape
     padded = triton.cdiv(s, 128) * 128
     kept = q.new_empty(2, heads, padded, dtype=torch.float32)
-    with torch.cuda.device(q.device):
-        prepare_kernel[(padded // ROWS, heads)](do, o, sums, kept, s, padded, D=d, ROWS=ROWS)
-    _query_gradient(flat, kept, is_causal, scale)
-    _key_gradient(flat, kept, is_causal, scale)
+    at_once = is_at_once(heads, s, d)
+    sums_of_dq = q.new_empty(heads * padded * d if at_once else 0, dtype=torch.float32)
+    grid, arguments = (padded // ROWS, heads), (do, o, sums, kept, sums_of_dq, s, padded)
+    start(prepare_kernel, grid, arguments, q, D=d, ROWS=ROWS, HAS_SUMS=at_once)
+    if at_once:
+        _gradients(flat, kept, sums_of_dq, is_causal, scale)
+        start(finish_kernel, (padded // 64, heads), (sums_of_dq, dq, s, scale), q, D=d)
+    else:
+        query_gradient(flat, kept, is_causal, scale)
+        key_gradient(flat, kept, is_causal, scale)
     return dq, dk, dv
 
 
-def _query_gradient(
-    flat: Mapping[str, torch.Tensor], kept: torch.Tensor, is_causal: bool, scale: float
-) -> None:
-    (heads, s, d), (kv_heads, t, _) = flat["q"].shape, flat["k"].shape
-    work = QueryGradient(D=d, is_causal=is_causal, is_askew=(t - s) % 64 != 0)
-    rows = {"q": 64, "k": work.BN, "v": work.BN, "dq": 64, "do": 64}
-    *described, of_output = (describe(flat[name], [1, n, d]) for name, n in rows.items())
-    group = heads // kv_heads
-    close = group * together(flat["k"], is_causal)
-    sizes = s, t, heads, group
-    arguments = (*described, *sizes, scale * LOG2_E, kept[0], close, of_output, kept[1], scale)
-    programs = min(triton.cdiv(s, 128) * heads, multiprocessors(kept))
-    launch(query_gradient_kernel, programs, arguments, work, kept)
+def is_at_once(heads: int, s: int, d: int) -> bool:
+    """Not for few queries, whose sums of dQ would be far larger than dQ."""
+    if torch.are_deterministic_algorithms_enabled():
+        return False
+    return s >= FEWEST_QUERIES and heads * triton.cdiv(s, 128) * 128 * d < 2**31
 
 
-def _key_gradient(
-    flat: Mapping[str, torch.Tensor], kept: torch.Tensor, is_causal: bool, scale: float
+@functools.cache
+def choose(d: int, s: int, t: int, group: int, is_causal: bool) -> Gradients:
+    steps = STEPS[d]
+    is_askew = is_causal and (t - s) % steps["BM"] != 0
+    return Gradients(
+        D=d, is_causal=is_causal, is_ragged=t % 128 != 0, is_askew=is_askew, group=group, **steps
+    )
+
+
+def _gradients(
+    flat: Mapping[str, torch.Tensor], kept: torch.Tensor, sums: torch.Tensor, is_causal: bool, scale: float
 ) -> None:
     (heads, s, d), (kv_heads, t, _) = flat["q"].shape, flat["k"].shape
     group = heads // kv_heads
-    stages = FEW_STAGES if d > 64 else {}
-    work = KeyGradient(D=d, is_causal=is_causal, group=group if is_causal else 1, **stages)
+    work = choose(d, s, t, group, is_causal)
     rows = {"q": work.BM, "do": work.BM, "k": 64, "v": 64, "dk": 64, "dv": 64}
     described = [describe(flat[name], [1, n, d]) for name, n in rows.items()]
     close = max(together(flat["q"], is_causal) // group, 1)
-    arguments = (*described, s, t, kv_heads, group, scale * LOG2_E, scale, *kept, close)
+    sizes = s, t, kv_heads, group, scale * LOG2_E, scale
+    arguments = (*described, *sizes, describe(kept.view(-1), [work.BM]), sums, close)
     programs = min(triton.cdiv(t, 128) * kv_heads, multiprocessors(kept))
-    launch(key_gradient_kernel, programs, arguments, work, kept)
+    launch(gradients_kernel, programs, arguments, work, kept)
 
 
 @attention_backward.register_fake

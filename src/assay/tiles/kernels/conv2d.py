@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -146,12 +147,12 @@ def _op(
     sizes = tile(n * plane, outputs, channels, x.element_size())
     programs = tiles(n * plane, sizes["BM"], outputs, sizes["BK"])
     last = memory_format(y) is torch.channels_last
-    forward_kernel[(programs,)](
+    arguments = (
         x, weight, None if bias is None else bias.contiguous(), y,
         n * plane, plane, y.shape[3], channels, height, width, outputs, taps_h * taps_w, *x.stride(),
         outputs * plane, 1 if last else plane, outputs if last else 1, *geometry,
-        S=taps_w, RELU=relu, **sizes,
     )  # fmt: skip
+    start(forward_kernel, (programs,), arguments, x, S=taps_w, RELU=relu, **sizes)
     return y
 
 

@@ -29,6 +29,7 @@ from assay.tiles.kernels.conv2d import (
     readable,
     tiles,
 )
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 
@@ -85,11 +86,13 @@ def _op(
     x, weight = readable(x), weight.permute(0, 2, 3, 1).contiguous()
     sizes = tile(n * plane, outputs, channels, x.element_size())
     last = memory_format(y) is torch.channels_last
-    forward_kernel[(tiles(n * plane, sizes["BM"], outputs, sizes["BK"]),)](
+    arguments = (
         x, weight, None if bias is None else bias.contiguous(), y,
         n * plane, plane, y.shape[3], channels, height, width, outputs, taps_h * taps_w, *x.stride(),
-        outputs * plane, 1 if last else plane, outputs if last else 1, *geometry, S=taps_w, **sizes,
+        outputs * plane, 1 if last else plane, outputs if last else 1, *geometry,
     )  # fmt: skip
+    programs = tiles(n * plane, sizes["BM"], outputs, sizes["BK"])
+    start(forward_kernel, (programs,), arguments, x, S=taps_w, **sizes)
     return y
 
 

@@ -19,6 +19,7 @@ import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
 from assay.tiles.kernels.softmax import LOG2_E, fold
+from assay.tiles.launch import start
 from assay.tiles.op import op
 from assay.tiles.rows import DTYPES, dense_rows
 
@@ -37,8 +38,8 @@ def forward_kernel(
     place = tl.arange(0, DEPTH)[None, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
     tops = tl.full([ROWS, LANES], -float("inf"), tl.float32)
     totals = tl.zeros([ROWS, LANES], tl.float32)
-    for start in range(0, columns, DEPTH * LANES):
-        column = start + place
+    for begin in range(0, columns, DEPTH * LANES):
+        column = begin + place
         inside = (row < rows)[:, None, None] & (column < columns)
         x = tl.load(x_ptr + row[:, None, None] * x_stride + column, mask=inside, other=-float("inf"))
         tops, totals = fold(x.to(tl.float32), tops, totals, 1)
@@ -95,8 +96,9 @@ def _op(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> tuple
     losses, logsums = _op_shapes(logits, targets, ignore_index)
     logits, targets = dense_rows(logits), targets.contiguous()
     high, depth, lanes = forward_tile(columns)
-    forward_kernel[(triton.cdiv(rows, high),)](
-        logits, targets, losses, logsums, rows, columns, logits.stride(0), ignore_index,
+    start(
+        forward_kernel, (-(-rows // high),),
+        (logits, targets, losses, logsums, rows, columns, logits.stride(0), ignore_index), logits,
         ROWS=high, DEPTH=depth, LANES=lanes, num_warps=high * depth * lanes // 1024,
     )  # fmt: skip
     return losses, logsums
@@ -123,8 +125,9 @@ def _backward_op(
     logits, targets, dlosses = dense_rows(logits), targets.contiguous(), dlosses.contiguous()
     wide = min(max(triton.next_power_of_2(columns), 16), BACKWARD_COLUMNS)
     high = BACKWARD_COLUMNS // wide
-    backward_kernel[(triton.cdiv(rows, high) * triton.cdiv(columns, wide),)](
-        logits, targets, logsums, dlosses, dlogits, rows, columns, logits.stride(0), ignore_index,
+    start(
+        backward_kernel, (triton.cdiv(rows, high) * triton.cdiv(columns, wide),),
+        (logits, targets, logsums, dlosses, dlogits, rows, columns, logits.stride(0), ignore_index), logits,
         ROWS=high, COLUMNS=wide, num_warps=4,
     )  # fmt: skip
     return dlogits

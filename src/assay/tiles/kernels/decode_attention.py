@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
-from assay.tiles.launch import multiprocessors
+from assay.tiles.launch import multiprocessors, start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -181,15 +181,17 @@ def _decode(
     out = q.new_empty(q.shape)
     partial = out if shares == 1 else q.new_empty(batch, heads, shares, d, dtype=torch.float32)
     state = q.new_empty(batch, heads, shares, 2, dtype=torch.float32)
-    with torch.cuda.device_of(q):
-        decode_attention_kernel[(programs, shares)](
-            q, k, v, table, lengths, partial, state, heads, kv_heads, table.shape[1],
-            scale * math.log2(math.e), *q.stride()[:2], *k.stride()[:3], *v.stride()[:3],
-            IS_WHOLE=shares == 1, PAGE=page, D=d, ROWS=rows, KEYS=keys, num_warps=4, num_stages=STAGES,
-        )  # fmt: skip
-        if shares > 1:
-            together = min(triton.next_power_of_2(shares), 8192 // d)
-            combine_kernel[(batch * heads,)](partial, state, out, shares, D=d, SHARES=together, num_warps=4)
+    strides = *q.stride()[:2], *k.stride()[:3], *v.stride()[:3]
+    sizes = heads, kv_heads, table.shape[1], scale * math.log2(math.e)
+    start(
+        decode_attention_kernel, (programs, shares),
+        (q, k, v, table, lengths, partial, state, *sizes, *strides), q,
+        IS_WHOLE=shares == 1, PAGE=page, D=d, ROWS=rows, KEYS=keys, num_warps=4, num_stages=STAGES,
+    )  # fmt: skip
+    if shares > 1:
+        together = min(triton.next_power_of_2(shares), 8192 // d)
+        arguments = (partial, state, out, shares)
+        start(combine_kernel, (batch * heads,), arguments, q, D=d, SHARES=together, num_warps=4)
     return out
 
 

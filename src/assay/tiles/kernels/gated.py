@@ -22,7 +22,9 @@ import triton.language as tl
 from torch.nn import functional
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
+from assay.tiles.rows import as_rows, dense_rows
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 TILE = 4096
@@ -101,23 +103,19 @@ def _halves(a: torch.Tensor, b: torch.Tensor | None) -> tuple[torch.Tensor, torc
     return a[..., :n], a[..., n:]
 
 
-def _as_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """(rows, n) whose rows have no gaps inside; a copy only where the strides ask for one."""
-    flat = tensor.reshape(-1, tensor.shape[-1])
-    return flat if flat.stride(1) == 1 else flat.contiguous()
-
-
 def _launch(kernel: Any, tensors: list[torch.Tensor], is_gelu: bool) -> None:
-    flat = [_as_rows(tensor) for tensor in tensors]
+    flat = [dense_rows(as_rows(tensor)) for tensor in tensors]
+    call = call_of(kernel, *flat, is_gelu)
+    if again(call, flat[0]):
+        return
     rows, n = flat[0].shape
     if all(tensor.is_contiguous() for tensor in flat):
         rows, n = 1, rows * n
     cols = min(triton.next_power_of_2(n), TILE if rows == 1 else 1024)
     high = TILE // cols if rows > 1 else 1
-    grid = (triton.cdiv(rows, high) * triton.cdiv(n, cols),)
-    steps = [tensor.stride(0) for tensor in flat]
-    with torch.cuda.device_of(flat[0]):
-        kernel[grid](*flat, *steps, rows, n, IS_GELU=is_gelu, ROWS=high, COLS=cols, num_warps=WARPS)
+    grid = (-(-rows // high) * -(-n // cols),)
+    arguments = (*flat, *(tensor.stride(0) for tensor in flat), rows, n)
+    start(kernel, grid, arguments, flat[0], call, IS_GELU=is_gelu, ROWS=high, COLS=cols, num_warps=WARPS)
 
 
 @op("gated", has_backward=True)

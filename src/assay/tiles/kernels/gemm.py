@@ -12,12 +12,14 @@ import math
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch.nn.functional import gelu, silu
 
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernel import Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, needs_gradients
+from assay.tiles.kernels import plain
 from assay.tiles.launch import (
+    again,
+    call_of,
     can_be_described,
     describe,
     launch,
@@ -162,30 +164,26 @@ def _gemm(
     activation: str,
 ) -> torch.Tensor:
     """Where rows do not begin at multiples of 16 bytes, by way of torch."""
+    (m, k), (_, n) = a.shape, b.shape
+    c = a.new_empty(m, n) if n % 8 == 0 else a.new_empty(m, n + -n % 8)[:, :n]
+    call = call_of(gemm_kernel, a, b, bias, residual, activation, c.data_ptr())
+    if again(call, a):
+        return c.contiguous()
     if not (can_be_described(a) and can_be_described(b)):
         return _finished(a @ b, bias, residual, activation).to(a.dtype)
-    (m, k), n = a.shape, b.shape[1]
-    c = a.new_empty(m, 8 * triton.cdiv(n, 8))[:, :n]
     processors = multiprocessors(a)
-    work = choose(
-        *(m, n, k, processors),
-        is_transposed=b.stride(0) == 1,
-        has_bias=bias is not None,
-        has_residual=residual is not None,
-        activation=activation,
-    )
-    given = b.T if work.transposed else b
-    block = [work.BN, work.BK] if work.transposed else [work.BK, work.BN]
+    work = choose(m, n, k, processors, b.stride()[0] == 1, bias is not None, residual is not None, activation)
+    given, block = (b.T, (work.BN, work.BK)) if work.transposed else (b, (work.BK, work.BN))
     arguments = (
-        describe(a, [64, work.BK]),
+        describe(a, (64, work.BK)),
         describe(given, block),
-        describe(c, [64, work.BN]),
+        describe(c, (64, work.BN)),
         *(m, n, k),
         c if bias is None else bias,
         c if residual is None else residual,
     )
-    tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
-    launch(gemm_kernel, min(tiles, processors), arguments, work, a)
+    tiles = -(-m // 128) * -(-n // work.BN)
+    launch(gemm_kernel, min(tiles, processors), arguments, work, a, call)
     return c.contiguous()
 
 
@@ -200,7 +198,6 @@ def choose(
     n: int,
     k: int,
     processors: int,
-    *,
     is_transposed: bool = False,
     has_bias: bool = False,
     has_residual: bool = False,
@@ -208,7 +205,7 @@ def choose(
 ) -> Gemm:
     """A residual takes the registers that the widest tiles need."""
     widths = WIDTHS[1:] if has_residual else WIDTHS
-    width = width_that_ends_first(widths, m, n, triton.cdiv(k, 64), processors)
+    width = width_that_ends_first(widths, m, n, -(-k // 64), processors)
     return Gemm(
         stages=STAGES[width],
         BN=width,
@@ -251,43 +248,44 @@ def gemm(
 ) -> torch.Tensor:
     """activation(a @ b + bias) + residual, with a (..., K), b (K, N), bias (N), residual (..., N).
 
-    Where this is no Hopper, or rows do not begin at multiples of 16 bytes, torch's own product answers.
+    Where this is no Hopper, plain Triton answers, and says so. Where rows do not begin at multiples of 16
+    bytes, or gradients are needed on another GPU, it is torch's own product.
     """
-    shape = _checked(a, b, bias, residual, activation)
+    _check(a, b, bias, residual, activation)
     if not a.is_cuda:
         return reference(a, b, bias, residual, activation)
-    rows = a.reshape(math.prod(shape[:-1]), a.shape[-1])
-    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    rows = a if a.dim() == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+    rows = rows if rows.stride()[1] == 1 else rows.contiguous()
     b = b if 1 in b.stride() else b.contiguous()
-    if not runs_on_hopper(rows, b) or 0 in (*rows.shape, *b.shape):
+    is_hopper = runs_on_hopper(rows, b)
+    is_left = not is_hopper and needs_gradients(a, b, bias, residual)
+    if is_left or rows.numel() == 0 or b.numel() == 0:
         return _finished(a @ b, bias, residual, activation).to(a.dtype)
     flat = None if residual is None else residual.reshape(rows.shape[0], -1).contiguous()
-    return _gemm(rows, b, None if bias is None else bias.contiguous(), flat, activation).view(shape)
+    product = _gemm if is_hopper else plain.told("gemm", plain.plain_gemm, a.device)
+    c = product(rows, b, None if bias is None else bias.contiguous(), flat, activation)
+    return c if a.dim() == 2 else c.view(*a.shape[:-1], -1)
 
 
-def _checked(
+def _check(
     a: torch.Tensor,
     b: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     activation: str,
-) -> tuple[int, ...]:
-    """The result's shape."""
-    given = [t for t in (a, b, bias, residual) if t is not None]
-    need_dtype(*given, of=(torch.bfloat16, torch.float16))
-    need_one_device(*given)
-    need_few(*given)
+) -> None:
+    given = (a, b) if bias is residual is None else [t for t in (a, b, bias, residual) if t is not None]
+    need_alike(*given, of=(torch.bfloat16, torch.float16))
     if activation not in ACTIVATIONS:
         names = ", ".join(filter(None, ACTIVATIONS))
         raise Unsupported(f"there is no activation {activation!r}: use one of {names}")
     if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[0]:
         raise Unsupported(f"{list(a.shape)} @ {list(b.shape)} is no product: (..., K) @ (K, N) is")
-    shape = (*a.shape[:-1], b.shape[1])
-    if bias is not None and bias.shape != shape[-1:]:
-        raise Unsupported(f"a bias of {list(bias.shape)} for {shape[-1]} columns")
-    if residual is not None and residual.shape != shape:
-        raise Unsupported(f"a residual of {list(residual.shape)} for a result of {list(shape)}")
-    return shape
+    columns = b.shape[1]
+    if bias is not None and bias.shape != (columns,):
+        raise Unsupported(f"a bias of {list(bias.shape)} for {columns} columns")
+    if residual is not None and residual.shape != (*a.shape[:-1], columns):
+        raise Unsupported(f"a residual of {list(residual.shape)} for {[*a.shape[:-1], columns]}")
 
 
 def inputs(m: int, n: int, k: int, device: str) -> tuple[torch.Tensor, ...]:

@@ -23,6 +23,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 GROUPS = (64, 128)
@@ -116,14 +117,16 @@ def _int4_gemm(
     y = x.new_empty(m, n)
     parts = y if splits == 1 else x.new_empty(splits, m, n, dtype=torch.float32)
     zero = packed if zeros is None else zeros
-    _int4_gemm_kernel[(tiles, splits)](
-        x, packed, scales, zero, parts, m, n, groups, per_split,
-        x.stride(0), packed.stride(0), scales.stride(0), zero.stride(0),
+    strides = x.stride(0), packed.stride(0), scales.stride(0), zero.stride(0)
+    start(
+        _int4_gemm_kernel, (tiles, splits),
+        (x, packed, scales, zero, parts, m, n, groups, per_split, *strides), x,
         GROUP=x.shape[1] // groups, HAS_ZERO=zeros is not None, BM=BM, BN=BN,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     if splits > 1:
-        _added_kernel[(triton.cdiv(m * n, BLOCK),)](parts, y, m * n, SPLITS=splits, BLOCK=BLOCK)
+        grid = (triton.cdiv(m * n, BLOCK),)
+        start(_added_kernel, grid, (parts, y, m * n), x, SPLITS=splits, BLOCK=BLOCK)
     return y
 
 

@@ -21,8 +21,9 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, launches
+from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
-from assay.tiles.rows import dense_rows, need_rows, stages, tile, walkers
+from assay.tiles.rows import as_rows, dense_rows, need_rows, shaped, stages, tile, walkers
 
 
 @triton.jit
@@ -109,11 +110,14 @@ def _op(
     y, total, mean, rstd = _op_shapes(x, weight, bias, residual, eps)
     x, weight, bias = dense_rows(x), weight.contiguous(), bias.contiguous()
     residual = None if residual is None else dense_rows(residual)
+    places = (made.data_ptr() for made in (y, total, mean, rstd))
+    call = call_of(forward_kernel, x, residual, weight, bias, eps, *places)
+    if again(call, x):
+        return y, total, mean, rstd
     high, wide, warps = tile(columns, 64 // x.element_size())
-    forward_kernel[(triton.cdiv(rows, high),)](
-        x, residual, weight, bias, y, total, mean, rstd, rows, columns, x.stride(0),
-        0 if residual is None else residual.stride(0), eps, ROWS=high, COLUMNS=wide, num_warps=warps,
-    )  # fmt: skip
+    steps = x.stride(0), 0 if residual is None else residual.stride(0)
+    arguments = (x, residual, weight, bias, y, total, mean, rstd, rows, columns, *steps, eps)
+    start(forward_kernel, (-(-rows // high),), arguments, x, call, ROWS=high, COLUMNS=wide, num_warps=warps)
     return y, total, mean, rstd
 
 
@@ -142,9 +146,10 @@ def _backward_op(
     dx = x.new_empty(x.shape)
     parts = x.new_empty((2, programs, columns), dtype=torch.float32)
     copied = 2 if dsum is None else 3
-    backward_kernel[(programs,)](
-        x, weight, mean, rstd, dy, dsum, dx, parts[0], parts[1], rows, columns, x.stride(0), dy.stride(0),
-        0 if dsum is None else dsum.stride(0),
+    steps = x.stride(0), dy.stride(0), 0 if dsum is None else dsum.stride(0)
+    start(
+        backward_kernel, (programs,),
+        (x, weight, mean, rstd, dy, dsum, dx, parts[0], parts[1], rows, columns, *steps), x,
         ROWS=high, COLUMNS=wide, STAGES=stages(copied * high * wide * x.element_size()), num_warps=warps,
     )  # fmt: skip
     return dx, parts[0].sum(0).to(weight.dtype), parts[1].sum(0).to(weight.dtype)
@@ -196,10 +201,9 @@ def layer_norm(
     need_rows(x, residual, weight, bias)
     if not launches(x, weight, bias, *(() if residual is None else (residual,))) or x.numel() == 0:
         return reference(x, weight, bias, residual, eps)
-    flat = x.reshape(-1, x.shape[-1])
-    added = None if residual is None else residual.reshape(flat.shape)
-    y, total, _, _ = _op(flat, weight, bias, added, eps)
-    return y.view(x.shape) if residual is None else (y.view(x.shape), total.view(x.shape))
+    added = None if residual is None else as_rows(residual)
+    y, total, _, _ = _op(as_rows(x), weight, bias, added, eps)
+    return shaped(y, x) if residual is None else (shaped(y, x), shaped(total, x))
 
 
 def inputs(

@@ -30,6 +30,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -302,11 +303,12 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, normalise: bool, feature_m
     strides = [x.stride()[:3] for x in (q, k, v)]
     where = (length, heads, segments, chunks)
     if segments > 1:
-        _segment_kernel[(pairs, segments - 1, columns)](k, v, held, *where, *strides[1:], dv, **sizes)
-        _before_kernel[(pairs, triton.cdiv(width, 1024))](held, segments, width, BLOCK=1024)
+        arguments = (k, v, held, *where, *strides[1:], dv)
+        start(_segment_kernel, (pairs, segments - 1, columns), arguments, k, **sizes)
+        start(_before_kernel, (pairs, triton.cdiv(width, 1024)), (held, segments, width), k, BLOCK=1024)
     sizes |= {"BLOCK": KEYS, "EPSILON": EPSILON, "HAS_PAST": segments > 1}
     sizes["UNIT"] = 1 if feature_map == "based" else d
-    _output_kernel[(pairs, segments, columns)](q, k, v, out, held, *where, *strides, dv, **sizes)
+    start(_output_kernel, (pairs, segments, columns), (q, k, v, out, held, *where, *strides, dv), q, **sizes)
     return out
 
 

@@ -34,6 +34,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -171,11 +172,12 @@ def _op(
     u = u if u.stride(-1) == 1 else u.contiguous()
     gate = gate if gate is None or gate.stride(-1) == 1 else gate.contiguous()
     a, b = MATRICES[length]
-    forward_kernel[(triton.cdiv(batch, 2) * heads,)](
+    arguments = (
         u, gate, y, planes.contiguous(), scale.contiguous(), *_tables(length, planes.dtype, u.device),
         batch, heads, u.stride(0), u.stride(1), *((0, 0) if gate is None else gate.stride()[:2]),
-        A=a, B=b, TINY=TINY, num_warps=WARPS[length],
     )  # fmt: skip
+    grid = (triton.cdiv(batch, 2) * heads,)
+    start(forward_kernel, grid, arguments, u, A=a, B=b, TINY=TINY, num_warps=WARPS[length])
     return y
 
 

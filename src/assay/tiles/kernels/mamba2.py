@@ -26,6 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -196,11 +197,14 @@ def mamba2_op(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor 
     if segments > 1:
         decays = held.new_empty(pairs, segments)
         grid = (pairs, segments - 1, p // bp)
-        _segment_kernel[grid](x, dt, a, b, held, decays, *where, *strides[:3], p, **sizes)
-        _pass_kernel[(pairs, triton.cdiv(n * p, 1024))](held, decays, segments, n * p, BLOCK=1024)
+        arguments = (x, dt, a, b, held, decays, *where, *strides[:3], p)
+        start(_segment_kernel, grid, arguments, x, **sizes)
+        grid = (pairs, triton.cdiv(n * p, 1024))
+        start(_pass_kernel, grid, (held, decays, segments, n * p), x, BLOCK=1024)
     sizes |= {"HAS_PAST": segments > 1, "HAS_D": d is not None}
     grid = (pairs, segments, p // bp)
-    _output_kernel[grid](x, dt, a, b, c, a if d is None else d, y, held, *where, *strides, p, **sizes)
+    arguments = (x, dt, a, b, c, a if d is None else d, y, held, *where, *strides, p)
+    start(_output_kernel, grid, arguments, x, **sizes)
     return y
 
 

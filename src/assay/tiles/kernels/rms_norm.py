@@ -20,8 +20,9 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, launches
+from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
-from assay.tiles.rows import dense_rows, need_rows, stages, tile, walkers
+from assay.tiles.rows import as_rows, dense_rows, need_rows, shaped, stages, tile, walkers
 
 
 @triton.jit
@@ -92,11 +93,13 @@ def _op(
     y, total = _op_shapes(x, weight, residual, eps)
     x, weight = dense_rows(x), weight.contiguous()
     residual = None if residual is None else dense_rows(residual)
+    call = call_of(forward_kernel, x, residual, weight, eps, y.data_ptr(), total.data_ptr())
+    if again(call, x):
+        return y, total
     high, wide, warps = tile(columns, 64 // x.element_size())
-    forward_kernel[(triton.cdiv(rows, high),)](
-        x, residual, weight, y, total, rows, columns, x.stride(0),
-        0 if residual is None else residual.stride(0), eps, ROWS=high, COLUMNS=wide, num_warps=warps,
-    )  # fmt: skip
+    steps = x.stride(0), 0 if residual is None else residual.stride(0)
+    arguments = (x, residual, weight, y, total, rows, columns, *steps, eps)
+    start(forward_kernel, (-(-rows // high),), arguments, x, call, ROWS=high, COLUMNS=wide, num_warps=warps)
     return y, total
 
 
@@ -119,9 +122,9 @@ def _backward_op(
     dx = x.new_empty(x.shape)
     parts = x.new_empty((programs, columns), dtype=torch.float32)
     copied = 2 if dsum is None else 3
-    backward_kernel[(programs,)](
-        x, weight, dy, dsum, dx, parts, rows, columns, x.stride(0), dy.stride(0),
-        0 if dsum is None else dsum.stride(0), eps,
+    steps = x.stride(0), dy.stride(0), 0 if dsum is None else dsum.stride(0)
+    start(
+        backward_kernel, (programs,), (x, weight, dy, dsum, dx, parts, rows, columns, *steps, eps), x,
         ROWS=high, COLUMNS=wide, STAGES=stages(copied * high * wide * x.element_size()), num_warps=warps,
     )  # fmt: skip
     return dx, parts.sum(0).to(weight.dtype)
@@ -162,10 +165,9 @@ def rms_norm(
     need_rows(x, residual, weight)
     if not launches(x, weight, *(() if residual is None else (residual,))) or x.numel() == 0:
         return reference(x, weight, residual, eps)
-    flat = x.reshape(-1, x.shape[-1])
-    added = None if residual is None else residual.reshape(flat.shape)
-    y, total = _op(flat, weight, added, eps)
-    return y.view(x.shape) if residual is None else (y.view(x.shape), total.view(x.shape))
+    added = None if residual is None else as_rows(residual)
+    y, total = _op(as_rows(x), weight, added, eps)
+    return shaped(y, x) if residual is None else (shaped(y, x), shaped(total, x))
 
 
 def inputs(

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -106,12 +107,11 @@ def _launch(
     grid = (tiles, sum(triton.cdiv(n, together) for n in heads))
     if 0 in grid:
         return
-    with torch.cuda.device_of(cos):
-        rotary_kernel[grid](
-            tuple(sources), tuple(targets), tuple(source.stride()[:3] for source in sources),
-            tuple(target.stride()[:3] for target in targets), heads, cos, sin, sequence,
-            SIGN=sign, HALF_D=d // 2, ROWS=rows, COLS=cols, HEADS=together, num_warps=WARPS,
-        )  # fmt: skip
+    steps = (tuple(tensor.stride()[:3] for tensor in tensors) for tensors in (sources, targets))
+    start(
+        rotary_kernel, grid, (tuple(sources), tuple(targets), *steps, heads, cos, sin, sequence), cos,
+        SIGN=sign, HALF_D=d // 2, ROWS=rows, COLS=cols, HEADS=together, num_warps=WARPS,
+    )  # fmt: skip
 
 
 @op("rotary", has_backward=True)

@@ -17,8 +17,9 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
+from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
-from assay.tiles.rows import DTYPES, dense_rows, tile
+from assay.tiles.rows import DTYPES, as_rows, dense_rows, shaped, tile
 
 FORWARD_COLUMNS = 16_384
 BACKWARD_COLUMNS = 16_384
@@ -64,14 +65,14 @@ def long_forward_kernel(x_ptr, y_ptr, columns, x_stride, DEPTH: tl.constexpr, LA
     place = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     tops = tl.full([LANES], -float("inf"), tl.float32)
     totals = tl.zeros([LANES], tl.float32)
-    for start in range(0, columns, DEPTH * LANES):
-        column = start + place
+    for begin in range(0, columns, DEPTH * LANES):
+        column = begin + place
         x = tl.load(x_ptr + column, mask=column < columns, other=-float("inf"), eviction_policy="evict_last")
         tops, totals = fold(x.to(tl.float32), tops, totals, 0)
     top = tl.max(tops, 0)
     log_total = tl.log2(tl.sum(totals * tl.exp2((tops - top) * LOG2_E), 0))
-    for start in range(0, columns, DEPTH * LANES):
-        column = start + place
+    for begin in range(0, columns, DEPTH * LANES):
+        column = begin + place
         x = tl.load(x_ptr + column, mask=column < columns, other=0.0, eviction_policy="evict_first")
         y = tl.exp2((x.to(tl.float32) - top) * LOG2_E - log_total)
         tl.store(y_ptr + column, y, mask=column < columns, eviction_policy="evict_first")
@@ -97,14 +98,14 @@ def long_backward_kernel(y_ptr, dy_ptr, dx_ptr, columns, y_stride, dy_stride, CO
     dy_ptr += tl.program_id(0).to(tl.int64) * dy_stride
     dx_ptr += tl.program_id(0).to(tl.int64) * columns
     products = tl.zeros([COLUMNS], tl.float32)
-    for start in range(0, columns, COLUMNS):
-        column = start + tl.arange(0, COLUMNS)
+    for begin in range(0, columns, COLUMNS):
+        column = begin + tl.arange(0, COLUMNS)
         y = tl.load(y_ptr + column, mask=column < columns, other=0.0, eviction_policy="evict_last")
         dy = tl.load(dy_ptr + column, mask=column < columns, other=0.0, eviction_policy="evict_last")
         products += y.to(tl.float32) * dy.to(tl.float32)
     dot = tl.sum(products, 0)
-    for start in range(0, columns, COLUMNS):
-        column = start + tl.arange(0, COLUMNS)
+    for begin in range(0, columns, COLUMNS):
+        column = begin + tl.arange(0, COLUMNS)
         y = tl.load(y_ptr + column, mask=column < columns, other=0.0, eviction_policy="evict_first")
         dy = tl.load(dy_ptr + column, mask=column < columns, other=0.0, eviction_policy="evict_first")
         dx = y.to(tl.float32) * (dy.to(tl.float32) - dot)
@@ -120,21 +121,21 @@ def _op(x: torch.Tensor) -> torch.Tensor:
     rows, columns = x.shape
     y = x.new_empty(x.shape)
     x = dense_rows(x)
+    call = call_of(forward_kernel, x, y.data_ptr())
+    if again(call, x):
+        return y
     high, wide, warps = tile(columns, 64 // x.element_size())
     if columns <= FORWARD_COLUMNS:
-        grid = (triton.cdiv(rows, high),)
-        forward_kernel[grid](x, y, rows, columns, x.stride(0), ROWS=high, COLUMNS=wide, num_warps=warps)
+        arguments = (x, y, rows, columns, x.stride(0))
+        start(
+            forward_kernel, (-(-rows // high),), arguments, x, call, ROWS=high, COLUMNS=wide, num_warps=warps
+        )
     else:
         sharing = 2 if columns <= SHARED_COLUMNS else 1
-        long_forward_kernel[(rows,)](
-            x,
-            y,
-            columns,
-            x.stride(0),
-            DEPTH=LONG_DEPTH,
-            LANES=LONG_LANES // sharing,
-            num_warps=LONG_WARPS // sharing,
-        )
+        start(
+            long_forward_kernel, (rows,), (x, y, columns, x.stride(0)), x, call,
+            DEPTH=LONG_DEPTH, LANES=LONG_LANES // sharing, num_warps=LONG_WARPS // sharing,
+        )  # fmt: skip
     return y
 
 
@@ -150,13 +151,11 @@ def _backward_op(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     y, dy = dense_rows(y), dense_rows(dy)
     high, wide, warps = tile(columns, 16)
     if columns <= BACKWARD_COLUMNS:
-        backward_kernel[(triton.cdiv(rows, high),)](
-            y, dy, dx, rows, columns, y.stride(0), dy.stride(0), ROWS=high, COLUMNS=wide, num_warps=warps
-        )
+        arguments = (y, dy, dx, rows, columns, y.stride(0), dy.stride(0))
+        start(backward_kernel, (-(-rows // high),), arguments, y, ROWS=high, COLUMNS=wide, num_warps=warps)
     else:
-        long_backward_kernel[(rows,)](
-            y, dy, dx, columns, y.stride(0), dy.stride(0), COLUMNS=2 * LONG_LANES, num_warps=LONG_WARPS
-        )
+        arguments = (y, dy, dx, columns, y.stride(0), dy.stride(0))
+        start(long_backward_kernel, (rows,), arguments, y, COLUMNS=2 * LONG_LANES, num_warps=LONG_WARPS)
     return dx
 
 
@@ -182,14 +181,12 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     if x.ndim < 1:
         raise Unsupported("x has no axis: use 1 axis or more")
     # A step past the last column must not go beyond 32 bits.
-    if (
-        x.shape[-1] > MOST_ELEMENTS - LONG_DEPTH * LONG_LANES
-        or x.numel() // max(x.shape[-1], 1) > MOST_ELEMENTS
-    ):
+    columns = x.shape[-1]
+    if columns > MOST_ELEMENTS - LONG_DEPTH * LONG_LANES or x.numel() // max(columns, 1) > MOST_ELEMENTS:
         raise Unsupported(f"x of shape {tuple(x.shape)} has too many rows or columns: split the tensor")
     if not launches(x) or x.numel() == 0:
         return reference(x)
-    return _op(x.reshape(-1, x.shape[-1])).view(x.shape)
+    return shaped(_op(as_rows(x)), x)
 
 
 def inputs(

@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -195,15 +196,12 @@ def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     high = min(TILE_BYTES // (cols * logits.element_size()), MOST_ITEMS // k_cols)
     blocks = triton.cdiv(tokens, high)
     begins = counts.new_empty(experts * blocks)
-    with torch.cuda.device_of(logits):
-        route_kernel[(blocks,)](
-            logits, weights, chosen, counts, begins, tokens, experts, logits.stride(0),
-            K=k, K_COLS=k_cols, ROWS=high, COLS=cols, num_warps=4,
-        )  # fmt: skip
-        scan_kernel[(experts,)](counts, offsets, begins, blocks, experts, COLS=cols, CHUNK=CHUNK, num_warps=4)
-        place_kernel[(blocks,)](
-            chosen, begins, order, position, tokens, K=k, K_COLS=k_cols, ROWS=high, num_warps=4
-        )
+    arguments = (logits, weights, chosen, counts, begins, tokens, experts, logits.stride(0))
+    sizes = {"K": k, "K_COLS": k_cols, "ROWS": high, "num_warps": 4}
+    start(route_kernel, (blocks,), arguments, logits, COLS=cols, **sizes)
+    arguments = (counts, offsets, begins, blocks, experts)
+    start(scan_kernel, (experts,), arguments, logits, COLS=cols, CHUNK=CHUNK, num_warps=4)
+    start(place_kernel, (blocks,), (chosen, begins, order, position, tokens), logits, **sizes)
     return made
 
 
@@ -232,10 +230,9 @@ def _dispatch_op(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     x, position = _dense_rows(x), position.contiguous()
     tokens, n = x.shape
     cols = _columns(n)
-    with torch.cuda.device_of(x):
-        dispatch_kernel[(tokens * triton.cdiv(n, cols),)](
-            x, position, out, n, x.stride(0), K=position.shape[1], COLS=cols, num_warps=4
-        )
+    grid = (tokens * triton.cdiv(n, cols),)
+    arguments = (x, position, out, n, x.stride(0))
+    start(dispatch_kernel, grid, arguments, x, K=position.shape[1], COLS=cols, num_warps=4)
     return out
 
 
@@ -252,10 +249,9 @@ def _combine_op(rows: torch.Tensor, position: torch.Tensor, weights: torch.Tenso
     rows, position, weights = _dense_rows(rows), position.contiguous(), weights.contiguous()
     tokens, n = out.shape
     cols = _columns(n)
-    with torch.cuda.device_of(rows):
-        combine_kernel[(tokens * triton.cdiv(n, cols),)](
-            rows, position, weights, out, n, rows.stride(0), K=position.shape[1], COLS=cols, num_warps=4
-        )
+    grid = (tokens * triton.cdiv(n, cols),)
+    arguments = (rows, position, weights, out, n, rows.stride(0))
+    start(combine_kernel, grid, arguments, rows, K=position.shape[1], COLS=cols, num_warps=4)
     return out
 
 

@@ -25,6 +25,7 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -160,13 +161,14 @@ def _varlen(
     out = q.new_empty(q.shape)
     blocks = blocks_for(d, q.element_size(), total_q / batch)
     tiles = total_q // blocks["ROWS"] + batch + 1
-    with torch.cuda.device_of(q):
-        varlen_attention_kernel[(tiles * heads,)](
-            q, k, v, out, cu_seqlens_q.contiguous(), cu_seqlens_k.contiguous(),
-            batch, total_q, heads, k.shape[1], scale * math.log2(math.e),
-            *q.stride()[:2], *k.stride()[:2], *v.stride()[:2],
-            IS_CAUSAL=is_causal, D=d, CHUNK=min(triton.next_power_of_2(batch), MOST_AT_ONCE), **blocks,
-        )  # fmt: skip
+    arguments = (
+        q, k, v, out, cu_seqlens_q.contiguous(), cu_seqlens_k.contiguous(),
+        batch, total_q, heads, k.shape[1], scale * math.log2(math.e),
+        *q.stride()[:2], *k.stride()[:2], *v.stride()[:2],
+    )  # fmt: skip
+    chunk = min(triton.next_power_of_2(batch), MOST_AT_ONCE)
+    grid = (tiles * heads,)
+    start(varlen_attention_kernel, grid, arguments, q, IS_CAUSAL=is_causal, D=d, CHUNK=chunk, **blocks)
     return out
 
 
