@@ -73,7 +73,7 @@ BUGS = (
     Bug("stores not waited for at the end", PIPELINE, "    tma.store_wait(0)\n", "", GEMM),
     Bug("tile data overwritten early", PIPELINE, "            mbarrier.wait(left.index(n % w.entries), ((n // w.entries) & 1) ^ 1)\n", "", ATTENTION),
     Bug("tile data read early", PIPELINE, "mbarrier.wait(entered.index(n % w.entries), (n // w.entries) & 1)", "n += 0", ATTENTION),
-    Bug("tile never left", PIPELINE, "mbarrier.arrive(left.index(n % w.entries), count=1)", "n += 0", ATTENTION),
+    Bug("tile never left", PIPELINE, "mbarrier.arrive(left.index(n % 2), count=1)", "n += 0", ATTENTION),
     Bug("too few bytes expected", GEMM, "2 * g[0].block_type.nbytes + g[1]", "g[0].block_type.nbytes + g[1]", GEMM),
     Bug("too many bytes expected", GEMM, "2 * g[0].block_type.nbytes + g[1]", "3 * g[0].block_type.nbytes + g[1]", GEMM),
     Bug("accumulator used in flight", GEMM, "        return warpgroup_mma_wait(0, (acc,))\n", "        return acc\n", GEMM),

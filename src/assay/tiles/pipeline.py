@@ -114,10 +114,10 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
             mbarrier.arrive(empty.index((i - 1) % w.stages), count=1)
         if w.holds and w.tail:
             mbarrier.arrive(empty.index((i - 2) % w.stages), count=1)
-        if w.entries == 2 or w.frees:
-            mbarrier.arrive(left.index(n % w.entries), count=1)
+        if w.entries == 2:
+            mbarrier.arrive(left.index(n % 2), count=1)
         w.finish(w, g, at, part, state, room)
-        if w.entries == 1 and not w.frees:
+        if w.entries == 1:
             mbarrier.arrive(left.index(0), count=1)
         n += 1
     tma.store_wait(0)

@@ -45,8 +45,6 @@ class Work:
     tail: ClassVar[bool] = False
     entries: ClassVar[int] = 0
     """Places for what belongs to a tile; with one, results leave by way of it, with two they have another."""
-    frees: ClassVar[bool] = False
-    """Results leave by another way than the one entry: it is free before they do."""
     heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
     """A digest of the files with its functions: compiled kernels are cached by constants, and do not see into

@@ -190,13 +190,13 @@ class Gradients(KeyGradient):
         delta = room[4].index(2 * slot + 1).load(gl.SliceLayout(0, w.score_layout))
         ds = gl.convert_layout(weights, w.score_layout).to(gl.float32) * (dp - gl.expand_dims(delta, 0))
         q = room[0].index((slot + w.stages - 1) % w.stages).reshape([w.BM, w.D])
-        weights = as_operand(ds, g[0].dtype, w.D)
+        operand = as_operand(ds, g[0].dtype, w.D)
         room[5].index(k % 2 * 2 + part).store(ds.to(g[0].dtype))
         fence_async_shared()
         w.meet(room, k)
         dv = warpgroup_mma_wait(0, (dv,))
         dq = w.query_gradient(w, part, room, k)
-        dk = warpgroup_mma(weights, q, dk, is_async=True)
+        dk = warpgroup_mma(operand, q, dk, is_async=True)
         return dk, dv, dq
 
     @jit
