@@ -19,7 +19,7 @@ from assay.records import UserError
 from assay.search import Limits, read_recording
 from assay.search.budget import since_progress
 from assay.search.memory import Memory
-from assay.search.protocol import View
+from assay.search.protocol import NOTHING, RIGHT_PARENT, Draft, Operator, Reply, Request, View
 from assay.search.snapshot import BAN, INJECT, PIN, STOP, Command
 
 
@@ -59,6 +59,28 @@ def test_evolution_beats_independent_samples_and_uses_every_operator(tmp_path: P
     assert evolved.best and alone.best and evolved.best.speed > alone.best.speed * 1.1
     used = Counter(request.operator.name for request in evolved.asked)
     assert set(used) == {operator.name for operator in Scripted.operators}
+
+
+class DeadEnd:
+    """Its fastest candidate allows no step; a much slower one allows many."""
+
+    name = "script"
+    operators = (Operator("script", "begin", NOTHING), Operator("script", "step", RIGHT_PARENT))
+
+    def propose(self, request: Request, view: View) -> Reply:
+        if not request.parents:
+            drafts = [Draft(source(speed), ".py", f"at {speed}", (), "") for speed in (2.0, 0.5)]
+            return Reply(tuple(drafts), exhausted=True)
+        start = view.by_id[request.parents[0]].speed
+        if start > 1.5:
+            return Reply(exhausted=True)
+        return Reply((Draft(source(0.5 + request.id / 100), ".py", f"c{request.id}", (), "a step"),))
+
+
+def test_where_the_best_allows_nothing_more_the_others_are_gone_on_with(tmp_path: Path) -> None:
+    reason, view = drive(tmp_path / "s", proposers=[DeadEnd()])
+    assert reason == "the evaluations are spent"
+    assert len(view.judged) == 30
 
 
 def test_requests_follow_from_the_archive_alone(tmp_path: Path) -> None:

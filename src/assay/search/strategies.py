@@ -114,6 +114,8 @@ class Evolution:
             *_with_parent(view, operators, FAILED_PARENT, failed[-1:]),
             *_crossings(view, operators, beam, random.Random(f"{seed}/crossings")),
         ]
+        # Where those have nothing left to give, whoever is right is gone on with.
+        pool = pool or _with_parent(view, operators, RIGHT_PARENT, view.ranked)
         return choose_among(pool, view, seed).request(number) if pool else None
 
     def _parents(self, view: View, rng: random.Random) -> list[Member]:
