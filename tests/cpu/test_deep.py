@@ -542,6 +542,20 @@ def test_the_tool_is_found_in_the_toolkit(cuda_home: Path) -> None:
     assert sanitizer_paths(str(program / "compute-sanitizer")) == (str(program),)
 
 
+def test_of_several_the_newest_is_taken(
+    cuda_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "packages" / "nvidia" / "cu13" / "compute-sanitizer"
+    package.mkdir(parents=True)
+    toolkit = cuda_home / "bin" / "compute-sanitizer"
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    for other, newest in (("2026.3.1", package / "compute-sanitizer"), ("2025.2.0", toolkit)):
+        for place, version in ((toolkit, "2025.3.1"), (package / "compute-sanitizer", other)):
+            place.write_text(f"#!/bin/sh\necho Copyright 2015-2026\necho Version {version}.0 '(build 1)'\n")
+            place.chmod(0o755)
+        assert find_toolchain(None).sanitizer == str(newest)
+
+
 def test_no_build_depends_on_the_tool() -> None:
     tools: Toolchain = find_toolchain("9.0")
     for suffix, source in ((".py", RIGHT), (".cpp", (EXAMPLE / "kernel.cpp").read_text())):

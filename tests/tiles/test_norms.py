@@ -34,6 +34,7 @@ TOLERANCES = {
     torch.float32: {"rtol": 1e-4, "atol": 2e-5},
     torch.float16: {"rtol": 2e-3, "atol": 2e-3},
 }
+NARROW = {cross_entropy.long_forward_kernel: 65}
 LAYOUTS = ("strided", "offset", "transposed", "sliced")
 Check = tuple[str, Callable[[], None]]
 
@@ -111,16 +112,14 @@ def _compiled_cases() -> Iterator[Any]:
     yield pytest.param(softmax.long_forward_kernel, lanes, softmax.LONG_WARPS, id="softmax-long-forward")
     wide = {"COLUMNS": 2 * softmax.LONG_LANES}
     yield pytest.param(softmax.long_backward_kernel, wide, softmax.LONG_WARPS, id="softmax-long-backward")
-    for columns in (1024, 128_256):
-        high, depth, lanes = cross_entropy.forward_tile(columns)
-        constants = {"ROWS": high, "DEPTH": depth, "LANES": lanes}
-        warps = high * depth * lanes // 1024
-        yield pytest.param(
-            cross_entropy.forward_kernel, constants, warps, id=f"cross_entropy-{columns}-forward"
-        )
-    yield pytest.param(
-        cross_entropy.backward_kernel, {"ROWS": 1, "COLUMNS": 4096}, 4, id="cross_entropy-backward"
-    )
+    high, wide, warps = tile(1000, 32)
+    held = {"UNIT": 8, "ROWS": high, "COLUMNS": wide}
+    yield pytest.param(cross_entropy.held_forward_kernel, held, warps, id="cross_entropy-held-forward")
+    depth = cross_entropy.STEP_DEPTH
+    lanes = {"VECTOR": 8, "DEPTH": depth, "LANES": cross_entropy.STEP_COLUMNS // depth}
+    yield pytest.param(cross_entropy.long_forward_kernel, lanes, 2, id="cross_entropy-long-forward")
+    wide = {"UNIT": 8, "ROWS": 1, "COLUMNS": 4096}
+    yield pytest.param(cross_entropy.backward_kernel, wide, 4, id="cross_entropy-backward")
 
 
 @pytest.mark.parametrize(("kernel", "constants", "warps"), tuple(_compiled_cases()))
@@ -128,19 +127,19 @@ def test_compiles_for_hopper_with_wide_copies_and_no_spills(kernel, constants, w
     names = kernel.arg_names
     signature = {name: _type_of(name, constants) for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
-    # What a launch finds out by itself where pointers and sizes are multiples of 16.
-    aligned = {
-        (k,): [["tt.divisibility", 16]] for k, n in enumerate(names) if n not in (*constants, "rows", "eps")
-    }
+    # What a launch finds out by itself where pointers and sizes are multiples of 16; some need no such sizes.
+    anyhow = ("columns", "x_stride") if {"UNIT", "VECTOR"} & set(constants) else ()
+    known = [k for k, n in enumerate(names) if n not in (*constants, *anyhow, "rows", "eps")]
+    aligned = {(k,): [["tt.divisibility", 16]] for k in known}
     source = ASTSource(kernel, signature, values, aligned)
     made = triton.compile(source, target=HOPPER, options={"num_warps": warps})
     text = made.asm["ptx"]
     assert re.findall(r"(\d+) bytes spill stores", assembled(text)) == ["0"]
     assert made.metadata.shared <= 113_000, "two programs must fit on a processor"
     assert re.search(r"ld\.global\S*\.v4\.b32|cp\.async\.cg\.shared\.global \S+ \S+ 0x10", text)
-    # One element of a row at a time: only the logit of the target is read so.
+    # One element of a row at a time: the logit of a long row's target, and where that row begins and ends.
     narrow = re.findall(r"(?:ld|st)\.global\S*\.b16", text)
-    assert len(narrow) <= (1 if kernel is cross_entropy.forward_kernel else 0)
+    assert len(narrow) <= NARROW.get(kernel, 0)
 
 
 def _type_of(name: str, constants: dict[str, Any]) -> str:
@@ -148,7 +147,7 @@ def _type_of(name: str, constants: dict[str, Any]) -> str:
         return "constexpr"
     if name == "target_ptr":
         return "*i64"
-    sums = ("mean_ptr", "rstd_ptr", "dweight_ptr", "dbias_ptr", "loss_ptr", "logsum_ptr", "dloss_ptr")
+    sums = ("mean_ptr", "rstd_ptr", "dweight_ptr", "dbias_ptr", "told_ptr", "logsum_ptr", "dloss_ptr")
     if name.endswith("_ptr"):
         return "*fp32" if name in sums else "*bf16"
     return "fp32" if name == "eps" else "i32"

@@ -133,12 +133,21 @@ def _cuda_include(home: Path | None) -> tuple[str, ...]:
 
 
 def _sanitizer(home: Path | None) -> str | None:
-    """The program itself before the script in bin that starts it."""
-    for root in [*([home] if home else []), *_nvidia_packages()]:
-        for folder in ("compute-sanitizer", "bin"):
-            if found := _existing(root / folder / _SANITIZER):
-                return found
-    return shutil.which(_SANITIZER)
+    """Of several the newest, since earlier ones take more of what is right for an error; the program itself
+    before the script in bin that starts it."""
+    roots = [*([home] if home else []), *_nvidia_packages()]
+    places = [
+        (_existing(root / _SANITIZER / _SANITIZER), _existing(root / "bin" / _SANITIZER)) for root in roots
+    ]
+    found = [program or script for program, script in places if program or script]
+    if len(found) > 1:
+        found.sort(key=_sanitizer_version, reverse=True)
+    return found[0] if found else shutil.which(_SANITIZER)
+
+
+def _sanitizer_version(path: str) -> list[int]:
+    match = re.search(r"\d+(?:\.\d+)+", _ask([path, "--version"]))
+    return [int(part) for part in match[0].split(".")] if match else []
 
 
 def sanitizer_paths(path: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 import triton
@@ -13,6 +14,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_COLUMNS = 32_768
 """Longer rows do not fit in the registers of one program."""
 TILE_ELEMENTS = 1024
+VECTOR_BYTES = 16
 WARPS_PER_PROCESSOR = 16
 """Backward: enough to hide the reductions, few enough that the sums for the weight stay a small part."""
 COPIED_BYTES = 131_072
@@ -26,6 +28,12 @@ def tile(columns: int, elements_per_thread: int) -> tuple[int, int, int]:
     rows = max(1, TILE_ELEMENTS // width)
     warps = min(max(rows * width // (32 * elements_per_thread), 1), 32)
     return rows, width, warps
+
+
+def unit_of(tensor: torch.Tensor, *sizes: int) -> int:
+    """The longest vector of elements, of up to 16 bytes, that all sizes are multiples of: told so, a compiler
+    reads rows in vectors whose length is no multiple of 16 elements."""
+    return math.gcd(VECTOR_BYTES // tensor.element_size(), *sizes)
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
