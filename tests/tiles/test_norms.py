@@ -34,6 +34,7 @@ TOLERANCES = {
     torch.float32: {"rtol": 1e-4, "atol": 2e-5},
     torch.float16: {"rtol": 2e-3, "atol": 2e-3},
 }
+SIZES = ("columns", "x_stride", "y_stride", "dy_stride")
 NARROW = {cross_entropy.long_forward_kernel: 65}
 LAYOUTS = ("strided", "offset", "transposed", "sliced")
 Check = tuple[str, Callable[[], None]]
@@ -88,13 +89,13 @@ def test_cost_counts_the_bytes_of_inputs_and_outputs(name):
 
 def _norm_forward(module: ModuleType, columns: int, **_: Any) -> tuple[Any, dict[str, Any], int]:
     high, wide, warps = tile(columns, 32)
-    return module.forward_kernel, {"ROWS": high, "COLUMNS": wide}, warps
+    return module.forward_kernel, {"UNIT": 8, "ROWS": high, "COLUMNS": wide}, warps
 
 
 def _norm_backward(module: ModuleType, columns: int, copied: int) -> tuple[Any, dict[str, Any], int]:
     high, wide, warps = tile(columns, 16)
     stages = stages_of(copied * high * wide * 2)
-    return module.backward_kernel, {"ROWS": high, "COLUMNS": wide, "STAGES": stages}, warps
+    return module.backward_kernel, {"UNIT": 8, "ROWS": high, "COLUMNS": wide, "STAGES": stages}, warps
 
 
 def _compiled_cases() -> Iterator[Any]:
@@ -107,7 +108,8 @@ def _compiled_cases() -> Iterator[Any]:
         kernel, constants, warps = _norm_forward(softmax, columns)
         yield pytest.param(kernel, constants, warps, id=f"softmax-{columns}-forward")
     high, wide, warps = tile(softmax.BACKWARD_COLUMNS, 16)
-    yield pytest.param(softmax.backward_kernel, {"ROWS": high, "COLUMNS": wide}, warps, id="softmax-backward")
+    held = {"UNIT": 8, "ROWS": high, "COLUMNS": wide}
+    yield pytest.param(softmax.backward_kernel, held, warps, id="softmax-backward")
     lanes = {"DEPTH": softmax.LONG_DEPTH, "LANES": softmax.LONG_LANES}
     yield pytest.param(softmax.long_forward_kernel, lanes, softmax.LONG_WARPS, id="softmax-long-forward")
     wide = {"COLUMNS": 2 * softmax.LONG_LANES}
@@ -127,9 +129,9 @@ def test_compiles_for_hopper_with_wide_copies_and_no_spills(kernel, constants, w
     names = kernel.arg_names
     signature = {name: _type_of(name, constants) for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
-    # What a launch finds out by itself where pointers and sizes are multiples of 16; some need no such sizes.
-    anyhow = ("columns", "x_stride") if {"UNIT", "VECTOR"} & set(constants) else ()
-    known = [k for k, n in enumerate(names) if n not in (*constants, *anyhow, "rows", "eps")]
+    # What a launch finds out by itself: of pointers, and of sizes where those have to be multiples of 16.
+    is_told = not {"UNIT", "VECTOR"} & set(constants)
+    known = [k for k, n in enumerate(names) if n.endswith("_ptr") or (is_told and n in SIZES)]
     aligned = {(k,): [["tt.divisibility", 16]] for k in known}
     source = ASTSource(kernel, signature, values, aligned)
     made = triton.compile(source, target=HOPPER, options={"num_warps": warps})

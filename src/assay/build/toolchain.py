@@ -136,10 +136,10 @@ def _sanitizer(home: Path | None) -> str | None:
     """Of several the newest, since earlier ones take more of what is right for an error; the program itself
     before the script in bin that starts it."""
     roots = [*([home] if home else []), *_nvidia_packages()]
-    places = [
-        (_existing(root / _SANITIZER / _SANITIZER), _existing(root / "bin" / _SANITIZER)) for root in roots
-    ]
-    found = [program or script for program, script in places if program or script]
+    found: list[str] = []
+    for root in roots:
+        program = _existing(root / _SANITIZER / _SANITIZER) or _existing(root / "bin" / _SANITIZER)
+        found += [program] if program else []
     if len(found) > 1:
         found.sort(key=_sanitizer_version, reverse=True)
     return found[0] if found else shutil.which(_SANITIZER)

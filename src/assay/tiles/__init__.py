@@ -1,7 +1,7 @@
 """Tile kernels as functions: `from assay.tiles import attention, gemm`.
 
-Each takes whatever its reference takes, and is right or refuses. Where its kernel does not apply, torch
-answers.
+Each takes whatever its reference takes, and is right or refuses. Where its kernel does not apply, or was
+measured and found slower, torch answers: `chosen(gemm, a, b)` says which and why, `always("tiles")` ends it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "always",
     "attention",
     "based",
+    "chosen",
     "combine",
     "conv2d",
     "conv2d_relu_maxpool",
@@ -38,6 +40,10 @@ def __getattr__(name: str) -> Any:
     """Kernels are imported when they are asked for: whoever reads a record needs no Triton."""
     if name not in __all__:
         raise AttributeError(f"module 'assay.tiles' has no attribute {name!r}")
+    if name in ("always", "chosen"):
+        from assay.tiles import choice
+
+        return getattr(choice, name)
     from assay.tiles.catalog import KERNELS
 
     return KERNELS[name].run

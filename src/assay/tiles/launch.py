@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.tiles import choice
 from assay.tiles.direct import Described, Direct, direct, encode, is_watched
 from assay.tiles.gate import FIRST_REGISTERS, layout_of
 from assay.tiles.kernel import INTERPRETED
@@ -103,8 +104,9 @@ class _Place:
 
 
 def call_of(kernel: Any, *given: Any) -> tuple[Any, ...]:
-    """What makes a call the same as another: where its tensors lie and how, and all else that it is given."""
-    call = [kernel.fn]  # whose hash takes no time
+    """What makes a call the same as another: where its tensors lie and how, all else that it is given, and
+    who is to answer."""
+    call = [kernel.fn, choice.answer]  # whose hashes take no time
     for one in given:
         if isinstance(one, Tensor):
             call += one.data_ptr(), one.dtype, one.shape, one.stride()
@@ -117,7 +119,7 @@ def again(call: tuple[Any, ...], on: Tensor) -> bool:
     """Launches what was launched for the same call before; whether there was one."""
     known = _CALLS.get(call)
     index = on.get_device()
-    if known is None or is_watched() or torch._C._cuda_getDevice() != index:
+    if known is None or is_watched() or choice.noted is not None or torch._C._cuda_getDevice() != index:
         return False
     launched, grid, flat = known
     launched(grid, torch._C._cuda_getCurrentRawStream(index), flat)

@@ -36,6 +36,12 @@ def unit_of(tensor: torch.Tensor, *sizes: int) -> int:
     return math.gcd(VECTOR_BYTES // tensor.element_size(), *sizes)
 
 
+def in_units(tensor: torch.Tensor, *sizes: int) -> tuple[int, list[int]]:
+    """That vector, and how many of it each size is."""
+    unit = unit_of(tensor, *sizes)
+    return unit, [size // unit for size in sizes]
+
+
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
     """(rows, columns)."""
     return tensor if tensor.ndim == 2 else tensor.reshape(-1, tensor.shape[-1])

@@ -45,7 +45,9 @@ CANDIDATE = '''"""{label}: assay.tiles."""
 import torch
 from torch import nn
 
-from assay.tiles import {kernel}
+from assay.tiles import always, {kernel}
+
+always("tiles")
 
 {shared}
 

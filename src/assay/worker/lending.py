@@ -6,6 +6,7 @@ it where the one part is.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -29,3 +30,5 @@ class _Lender(MetaPathFinder):
 
 def lend() -> None:
     sys.meta_path.insert(0, _Lender())
+    # A candidate that calls a kernel is judged by that kernel, not by torch in its place.
+    os.environ.setdefault("ASSAY_TILES_ALWAYS", "tiles")

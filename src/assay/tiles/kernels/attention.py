@@ -17,8 +17,9 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from assay.tiles.choice import bits, is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, needs_gradients
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike
 from assay.tiles.kernels import plain
 from assay.tiles.launch import again, aligned, call_of, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.op import op
@@ -238,8 +239,14 @@ def reference(
 
 @op("attention", has_backward=True)
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    is_causal: bool,
+    scale: float,
+    is_forward_only: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Forward only, torch may answer, and the sums, which nobody reads, hold anything."""
     q, k, v = aligned(q), aligned(k), aligned(v)
     batch, heads, s, d = q.shape
     _, kv_heads, t, _ = k.shape
@@ -247,6 +254,8 @@ def _attention(
     call = call_of(attention_kernel, q, k, v, is_causal, scale, o.data_ptr(), sums.data_ptr())
     if again(call, q):
         return o, sums
+    if is_forward_only and _is_torchs(q, k, is_causal, ""):
+        return _by_torch(q, k, v, is_causal, scale).contiguous(), sums
     work = choose(d, s, t, is_causal)
     few, many = (1, 64, d), (1, work.BN, d)
     described = describe(q, few), describe(k, many), describe(v, many), describe(o, few)
@@ -258,22 +267,32 @@ def _attention(
     return o, sums
 
 
+def _is_torchs(q: torch.Tensor, k: torch.Tensor, is_causal: bool, gradients: str) -> bool:
+    (batch, heads, s, d), (_, kv_heads, t, _) = q.shape, k.shape
+    if is_causal and s != t:  # torch counts its diagonal from the other end
+        return False
+    kind = f"{bits(q)} D={d}{' causal' if is_causal else ''}{gradients}"
+    return is_torchs("attention", kind, q.device, heads=batch * heads, group=heads // kv_heads, s=s, t=t)
+
+
 @_attention.register_fake
-def _(q, k, v, is_causal, scale):
+def _(q, k, v, is_causal, scale, is_forward_only=False):
     return torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 def _keep(ctx, inputs, output) -> None:
-    q, k, v, ctx.is_causal, ctx.scale = inputs
+    q, k, v, ctx.is_causal, ctx.scale, ctx.is_forward_only = inputs
     ctx.save_for_backward(q, k, v, *output)
 
 
 def _backward(ctx, grad, _):
     from assay.tiles.kernels.attention_backward import attention_backward  # which is made of this one
 
+    if ctx.is_forward_only:
+        raise RuntimeError("assay::attention was called forward only: it has kept nothing for gradients")
     q, k, v, o, sums = ctx.saved_tensors
     grads = attention_backward(grad.contiguous(), q, k, v, o, sums, ctx.is_causal, ctx.scale)
-    return *grads, None, None
+    return *grads, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_keep)
@@ -286,7 +305,8 @@ def attention(
     kv_heads queries.
 
     Where this is no Hopper, plain Triton answers, and says so. For head sizes other than 64, 128 and 256
-    (which has no gradients), or if gradients are needed on another GPU, it is torch's own attention.
+    (which has no gradients), if gradients are needed on another GPU, or where torch was measured to be
+    faster, it is torch's own attention.
     """
     need_alike(q, k, v, of=(torch.bfloat16, torch.float16))
     wide, narrow = q.shape, k.shape
@@ -301,12 +321,23 @@ def attention(
     d = wide[3]
     is_hopper = runs_on_hopper(q, k, v)
     most = MOST_GRADIENT_SIZE if is_hopper else 0
-    if d not in STEPS or (d > most and needs_gradients(q, k, v)):
+    records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if d not in STEPS or (d > most and records):
         return _by_torch(q, k, v, is_causal, scale)
     scale = scale or d**-0.5
     if not is_hopper:
         return plain.told("attention", plain.plain_attention, q.device)(q, k, v, is_causal, scale)
-    return _attention(q, k, v, is_causal, scale)[0]
+    return _on_hopper(q, k, v, is_causal, scale, records)
+
+
+def _on_hopper(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float, records: bool
+) -> torch.Tensor:
+    """With gradients, both ways are torch's or neither: their time was measured as one."""
+    is_free = records and not torch.are_deterministic_algorithms_enabled()
+    if is_free and _is_torchs(q, k, is_causal, " with gradients"):
+        return _by_torch(q, k, v, is_causal, scale)
+    return _attention(q, k, v, is_causal, scale, not records)[0]
 
 
 def _by_torch(

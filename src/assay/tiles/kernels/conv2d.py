@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from assay.tiles.choice import bits, is_torchs
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
 from assay.tiles.launch import start
 from assay.tiles.op import op
@@ -141,6 +142,9 @@ def _op(
 ) -> torch.Tensor:
     """Geometry: the stride, the padding and the dilation, each down and across."""
     y = _op_shape(x, weight, bias, geometry, relu)
+    if is_faster_by_torch("conv2d", x, weight, geometry, y.shape[2] * y.shape[3], " relu" if relu else ""):
+        y = by_torch(x, weight, bias, geometry)
+        return (y.relu_() if relu else y).contiguous(memory_format=memory_format(x))
     (n, channels, height, width), (outputs, _, taps_h, taps_w) = x.shape, weight.shape
     plane = y.shape[2] * y.shape[3]
     x, weight = readable(x), weight.permute(0, 2, 3, 1).contiguous()
@@ -154,6 +158,31 @@ def _op(
     )  # fmt: skip
     start(forward_kernel, (programs,), arguments, x, S=taps_w, RELU=relu, **sizes)
     return y
+
+
+def is_faster_by_torch(
+    kernel: str, x: torch.Tensor, weight: torch.Tensor, geometry: list[int], plane: int, ends: str = ""
+) -> bool:
+    """Tells apart how images and weights lie. Never in float32, where torch may be less precise.
+
+    Args:
+        plane: positions of an image that is made.
+        ends: what comes after the convolution.
+    """
+    if x.element_size() != 2 or max(geometry[4:]) > 1:
+        return False
+    lie = ["last" if memory_format(each) is torch.channels_last else "first" for each in (x, weight)]
+    kind = f"{bits(x)} channels {lie[0]}, weight's {lie[1]}{ends}"
+    sizes = {"positions": x.shape[0] * plane, "channels": x.shape[1], "outputs": weight.shape[0]}
+    taps, stride = weight.shape[2] * weight.shape[3], geometry[0]
+    return is_torchs(kernel, kind, x.device, **sizes, taps=taps, stride=stride)
+
+
+def by_torch(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: list[int]
+) -> torch.Tensor:
+    stride, padding, dilation = geometry[:2], geometry[2:4], geometry[4:]
+    return torch.nn.functional.conv2d(x, weight, bias, stride, padding, dilation)
 
 
 @_op.register_fake

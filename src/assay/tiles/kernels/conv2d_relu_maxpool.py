@@ -21,9 +21,11 @@ import triton.language as tl
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches
 from assay.tiles.kernels import conv2d
 from assay.tiles.kernels.conv2d import (
+    by_torch,
     convolved,
     convolved_plane,
     inputs,
+    is_faster_by_torch,
     memory_format,
     need_images,
     readable,
@@ -81,6 +83,9 @@ def _op(
 ) -> torch.Tensor:
     """Geometry: the stride, the padding and the dilation, each down and across."""
     y = _op_shape(x, weight, bias, geometry)
+    if is_faster_by_torch("conv2d_relu_maxpool", x, weight, geometry, y.shape[2] * y.shape[3]):
+        y = torch.nn.functional.max_pool2d(by_torch(x, weight, bias, geometry), 2).relu_()
+        return y.contiguous(memory_format=memory_format(x))
     (n, channels, height, width), (outputs, _, taps_h, taps_w) = x.shape, weight.shape
     plane = y.shape[2] * y.shape[3]
     x, weight = readable(x), weight.permute(0, 2, 3, 1).contiguous()

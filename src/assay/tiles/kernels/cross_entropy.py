@@ -23,7 +23,7 @@ from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launche
 from assay.tiles.kernels.softmax import LOG2_E, fold
 from assay.tiles.launch import start
 from assay.tiles.op import op
-from assay.tiles.rows import DTYPES, dense_rows, tile, unit_of
+from assay.tiles.rows import DTYPES, dense_rows, in_units, tile, unit_of
 
 HELD_COLUMNS = 4096
 STEP_COLUMNS = 2048
@@ -124,11 +124,10 @@ def _op(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> tuple
     logits, targets = dense_rows(logits), targets.contiguous()
     tensors, stride = (logits, targets, told, logsums), logits.stride(0)
     if columns <= HELD_COLUMNS:
-        unit = unit_of(logits, columns, stride)
+        unit, sizes = in_units(logits, columns, stride)
         high, wide, warps = tile(columns, 64 // logits.element_size())
         start(
-            held_forward_kernel, (-(-rows // high),),
-            (*tensors, rows, columns // unit, stride // unit, ignore_index), logits,
+            held_forward_kernel, (-(-rows // high),), (*tensors, rows, *sizes, ignore_index), logits,
             UNIT=unit, ROWS=high, COLUMNS=wide, num_warps=warps,
         )  # fmt: skip
     else:
@@ -159,16 +158,12 @@ def _backward_op(
     rows, columns = logits.shape
     dlogits = logits.new_empty(logits.shape)
     logits, targets = dense_rows(logits), targets.contiguous()
-    stride = logits.stride(0)
-    unit = unit_of(logits, columns, stride)
+    unit, sizes = in_units(logits, columns, logits.stride(0))
     wide = min(max(triton.next_power_of_2(columns), 16), BACKWARD_COLUMNS)
     high = BACKWARD_COLUMNS // wide
     start(
         backward_kernel, (triton.cdiv(rows, high) * triton.cdiv(columns, wide),),
-        (
-            logits, targets, logsums, dlosses, dlogits, rows, columns // unit, stride // unit,
-            dlosses.stride(0), ignore_index,
-        ),
+        (logits, targets, logsums, dlosses, dlogits, rows, *sizes, dlosses.stride(0), ignore_index),
         logits, UNIT=unit, ROWS=high, COLUMNS=wide, num_warps=4,
     )  # fmt: skip
     return dlogits

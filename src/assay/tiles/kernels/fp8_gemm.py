@@ -24,6 +24,7 @@ import torch
 import triton
 from torch.nn.functional import pad
 
+from assay.tiles.choice import is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
 from assay.tiles.launch import (
@@ -158,6 +159,8 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     # Scales may lie row by row or step by step.
     scale_a, scale_b = (x if x.mT.is_contiguous() else x.contiguous() for x in (scale_a, scale_b))
     (m, k), n = a.shape, b.shape[0]
+    if _is_torchs(a, b, scale_a, scale_b):
+        return _by_torch(a, b, scale_a, scale_b)
     c = a.new_empty(m, triton.cdiv(n, 8) * 8, dtype=torch.bfloat16)[:, :n]  # rows begin at 16 bytes
     processors = multiprocessors(a)
     work = choose(m, n, k, processors, per_tensor=_is_one(scale_a, scale_b))
@@ -172,6 +175,23 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
     launch(fp8_gemm_kernel, min(tiles, processors), arguments, work, a)
     return c.contiguous()
+
+
+def _is_torchs(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> bool:
+    """Where the sides are multiples of what torch asks for."""
+    per_tensor = _is_one(scale_a, scale_b)
+    (m, k), n = a.shape, b.shape[0]
+    if n % 16 or k % 16 or not (per_tensor or n % BLOCK == k % BLOCK == 0):
+        return False
+    return is_torchs("fp8_gemm", "one scale" if per_tensor else "blocks", a.device, m=m, n=n, k=k)
+
+
+def _by_torch(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    """Scales of blocks have to lie step by step; sums of one scale stay in the tensor core, as here."""
+    if _is_one(scale_a, scale_b):
+        scales = scale_a.view(()), scale_b.view(())
+        return torch._scaled_mm(a, b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=True)
+    return torch._scaled_mm(a, b.T, scale_a.T.contiguous().T, scale_b.T, out_dtype=torch.bfloat16)
 
 
 @_fp8_gemm.register_fake

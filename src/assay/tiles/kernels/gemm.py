@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import gelu, silu
 
+from assay.tiles.choice import bits, is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, needs_gradients
 from assay.tiles.kernels import plain
@@ -163,28 +164,55 @@ def _gemm(
     residual: torch.Tensor | None,
     activation: str,
 ) -> torch.Tensor:
-    """Where rows do not begin at multiples of 16 bytes, by way of torch."""
+    """Where rows do not begin at multiples of 16 bytes, or torch is faster, by way of torch."""
     (m, k), (_, n) = a.shape, b.shape
+    is_copied = a.stride()[1] != 1
+    if is_copied:
+        if _is_torchs(a, b, bias, residual, activation):
+            return _by_torch(a, b, bias, residual, activation)
+        a = a.contiguous()
     c = a.new_empty(m, n) if n % 8 == 0 else a.new_empty(m, n + -n % 8)[:, :n]
     call = call_of(gemm_kernel, a, b, bias, residual, activation, c.data_ptr())
     if again(call, a):
         return c.contiguous()
-    if not (can_be_described(a) and can_be_described(b)):
-        return _finished(a @ b, bias, residual, activation).to(a.dtype)
+    is_fit = a.stride()[1] == 1 and can_be_described(a) and can_be_described(b)
+    if not is_fit or (not is_copied and _is_torchs(a, b, bias, residual, activation)):
+        return _by_torch(a, b, bias, residual, activation)
     processors = multiprocessors(a)
     work = choose(m, n, k, processors, b.stride()[0] == 1, bias is not None, residual is not None, activation)
     given, block = (b.T, (work.BN, work.BK)) if work.transposed else (b, (work.BK, work.BN))
-    arguments = (
-        describe(a, (64, work.BK)),
-        describe(given, block),
-        describe(c, (64, work.BN)),
-        *(m, n, k),
-        c if bias is None else bias,
-        c if residual is None else residual,
-    )
+    described = describe(a, (64, work.BK)), describe(given, block), describe(c, (64, work.BN))
+    arguments = (*described, m, n, k, c if bias is None else bias, c if residual is None else residual)
     tiles = -(-m // 128) * -(-n // work.BN)
     launch(gemm_kernel, min(tiles, processors), arguments, work, a, call)
     return c.contiguous()
+
+
+def _is_torchs(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: str,
+) -> bool:
+    """Tells apart how each side lies, and what comes after the product."""
+    left = "rows" if a.stride()[1] == 1 else "columns"
+    right = "columns" if b.stride()[0] == 1 else "rows"
+    ends = ("" if bias is None else " bias") + (activation and f" {activation}")
+    kind = f"{bits(a)} {left} by {right}{ends}{'' if residual is None else ' residual'}"
+    return is_torchs("gemm", kind, a.device, m=a.shape[0], n=b.shape[1], k=a.shape[1])
+
+
+def _by_torch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: str,
+) -> torch.Tensor:
+    if activation or residual is not None:
+        return _finished(a @ b, bias, residual, activation).to(a.dtype)
+    return a @ b if bias is None else torch.addmm(bias, a, b)
 
 
 @_gemm.register_fake
@@ -249,13 +277,13 @@ def gemm(
     """activation(a @ b + bias) + residual, with a (..., K), b (K, N), bias (N), residual (..., N).
 
     Where this is no Hopper, plain Triton answers, and says so. Where rows do not begin at multiples of 16
-    bytes, or gradients are needed on another GPU, it is torch's own product.
+    bytes, gradients are needed on another GPU, or torch was measured to be faster, it is torch's own product.
     """
     _check(a, b, bias, residual, activation)
     if not a.is_cuda:
         return reference(a, b, bias, residual, activation)
     rows = a if a.dim() == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-    rows = rows if rows.stride()[1] == 1 else rows.contiguous()
+    rows = rows if 1 in rows.stride() else rows.contiguous()
     b = b if 1 in b.stride() else b.contiguous()
     is_hopper = runs_on_hopper(rows, b)
     is_left = not is_hopper and needs_gradients(a, b, bias, residual)

@@ -20,17 +20,20 @@ import torch
 import triton
 import triton.language as tl
 
+from assay.tiles.choice import bits, is_torchs
 from assay.tiles.kernel import Cost, Kernel, launches
 from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
-from assay.tiles.rows import as_rows, dense_rows, need_rows, shaped, stages, tile, walkers
+from assay.tiles.rows import as_rows, dense_rows, in_units, need_rows, shaped, stages, tile, walkers
 
 
 @triton.jit
 def forward_kernel(
     x_ptr, residual_ptr, weight_ptr, bias_ptr, y_ptr, sum_ptr, mean_ptr, rstd_ptr,
-    rows, columns, x_stride, residual_stride, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    rows, columns, x_stride, residual_stride, eps,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    columns, x_stride, residual_stride = columns * UNIT, x_stride * UNIT, residual_stride * UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # Full tiles of the weight too: loads of one row would be laid out over the threads in another way than x.
     column = tl.broadcast_to(tl.arange(0, COLUMNS)[None, :], [ROWS, COLUMNS])
@@ -56,8 +59,10 @@ def forward_kernel(
 def backward_kernel(
     x_ptr, weight_ptr, mean_ptr, rstd_ptr, dy_ptr, dsum_ptr, dx_ptr, dweight_ptr, dbias_ptr,
     rows, columns, x_stride, dy_stride, dsum_stride,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    columns, x_stride = columns * UNIT, x_stride * UNIT
+    dy_stride, dsum_stride = dy_stride * UNIT, dsum_stride * UNIT
     # Full tiles of the weight too: loads of one row would be laid out over the threads in another way than x.
     column = tl.broadcast_to(tl.arange(0, COLUMNS)[None, :], [ROWS, COLUMNS])
     weight = tl.load(weight_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
@@ -114,10 +119,19 @@ def _op(
     call = call_of(forward_kernel, x, residual, weight, bias, eps, *places)
     if again(call, x):
         return y, total, mean, rstd
+    kind = bits(x) + ("" if residual is None else " residual")
+    if is_torchs("layer_norm", kind, x.device, rows=rows, columns=columns):
+        total = total if residual is None else torch.add(x, residual, out=total)
+        y, *kept = torch.native_layer_norm(x if residual is None else total, weight.shape, weight, bias, eps)
+        mean, rstd = (each.float().view(rows) for each in kept)
+        return y.contiguous(), total, mean, rstd
     high, wide, warps = tile(columns, 64 // x.element_size())
-    steps = x.stride(0), 0 if residual is None else residual.stride(0)
-    arguments = (x, residual, weight, bias, y, total, mean, rstd, rows, columns, *steps, eps)
-    start(forward_kernel, (-(-rows // high),), arguments, x, call, ROWS=high, COLUMNS=wide, num_warps=warps)
+    unit, sizes = in_units(x, columns, x.stride(0), 0 if residual is None else residual.stride(0))
+    start(
+        forward_kernel, (-(-rows // high),),
+        (x, residual, weight, bias, y, total, mean, rstd, rows, *sizes, eps), x, call,
+        UNIT=unit, ROWS=high, COLUMNS=wide, num_warps=warps,
+    )  # fmt: skip
     return y, total, mean, rstd
 
 
@@ -147,10 +161,12 @@ def _backward_op(
     parts = x.new_empty((2, programs, columns), dtype=torch.float32)
     copied = 2 if dsum is None else 3
     steps = x.stride(0), dy.stride(0), 0 if dsum is None else dsum.stride(0)
+    unit, sizes = in_units(x, columns, *steps)
     start(
         backward_kernel, (programs,),
-        (x, weight, mean, rstd, dy, dsum, dx, parts[0], parts[1], rows, columns, *steps), x,
-        ROWS=high, COLUMNS=wide, STAGES=stages(copied * high * wide * x.element_size()), num_warps=warps,
+        (x, weight, mean, rstd, dy, dsum, dx, parts[0], parts[1], rows, *sizes), x,
+        UNIT=unit, ROWS=high, COLUMNS=wide, STAGES=stages(copied * high * wide * x.element_size()),
+        num_warps=warps,
     )  # fmt: skip
     return dx, parts[0].sum(0).to(weight.dtype), parts[1].sum(0).to(weight.dtype)
 

@@ -19,17 +19,19 @@ import torch
 import triton
 import triton.language as tl
 
+from assay.tiles.choice import bits, is_torchs
 from assay.tiles.kernel import Cost, Kernel, launches
 from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
-from assay.tiles.rows import as_rows, dense_rows, need_rows, shaped, stages, tile, walkers
+from assay.tiles.rows import as_rows, dense_rows, in_units, need_rows, shaped, stages, tile, walkers
 
 
 @triton.jit
 def forward_kernel(
     x_ptr, residual_ptr, weight_ptr, y_ptr, sum_ptr, rows, columns, x_stride, residual_stride, eps,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    columns, x_stride, residual_stride = columns * UNIT, x_stride * UNIT, residual_stride * UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # Full tiles of the weight too: loads of one row would be laid out over the threads in another way than x.
     column = tl.broadcast_to(tl.arange(0, COLUMNS)[None, :], [ROWS, COLUMNS])
@@ -49,8 +51,10 @@ def forward_kernel(
 def backward_kernel(
     x_ptr, weight_ptr, dy_ptr, dsum_ptr, dx_ptr, dweight_ptr,
     rows, columns, x_stride, dy_stride, dsum_stride, eps,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    columns, x_stride = columns * UNIT, x_stride * UNIT
+    dy_stride, dsum_stride = dy_stride * UNIT, dsum_stride * UNIT
     # Full tiles of the weight too: loads of one row would be laid out over the threads in another way than x.
     column = tl.broadcast_to(tl.arange(0, COLUMNS)[None, :], [ROWS, COLUMNS])
     weight = tl.load(weight_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
@@ -96,10 +100,16 @@ def _op(
     call = call_of(forward_kernel, x, residual, weight, eps, y.data_ptr(), total.data_ptr())
     if again(call, x):
         return y, total
+    kind = bits(x) + ("" if residual is None else " residual")
+    if is_torchs("rms_norm", kind, x.device, rows=rows, columns=columns):
+        total = total if residual is None else torch.add(x, residual, out=total)
+        return _normed(x if residual is None else total, weight, eps), total
     high, wide, warps = tile(columns, 64 // x.element_size())
-    steps = x.stride(0), 0 if residual is None else residual.stride(0)
-    arguments = (x, residual, weight, y, total, rows, columns, *steps, eps)
-    start(forward_kernel, (-(-rows // high),), arguments, x, call, ROWS=high, COLUMNS=wide, num_warps=warps)
+    unit, sizes = in_units(x, columns, x.stride(0), 0 if residual is None else residual.stride(0))
+    start(
+        forward_kernel, (-(-rows // high),), (x, residual, weight, y, total, rows, *sizes, eps), x, call,
+        UNIT=unit, ROWS=high, COLUMNS=wide, num_warps=warps,
+    )  # fmt: skip
     return y, total
 
 
@@ -108,6 +118,11 @@ def _op_shapes(
     x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return x.new_empty(x.shape), x.new_empty(0 if residual is None else x.shape)
+
+
+def _normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """By torch."""
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, eps).contiguous()
 
 
 @op("rms_norm_backward")
@@ -123,9 +138,11 @@ def _backward_op(
     parts = x.new_empty((programs, columns), dtype=torch.float32)
     copied = 2 if dsum is None else 3
     steps = x.stride(0), dy.stride(0), 0 if dsum is None else dsum.stride(0)
+    unit, sizes = in_units(x, columns, *steps)
     start(
-        backward_kernel, (programs,), (x, weight, dy, dsum, dx, parts, rows, columns, *steps, eps), x,
-        ROWS=high, COLUMNS=wide, STAGES=stages(copied * high * wide * x.element_size()), num_warps=warps,
+        backward_kernel, (programs,), (x, weight, dy, dsum, dx, parts, rows, *sizes, eps), x,
+        UNIT=unit, ROWS=high, COLUMNS=wide, STAGES=stages(copied * high * wide * x.element_size()),
+        num_warps=warps,
     )  # fmt: skip
     return dx, parts.sum(0).to(weight.dtype)
 

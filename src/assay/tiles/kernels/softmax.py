@@ -16,10 +16,11 @@ import torch
 import triton
 import triton.language as tl
 
+from assay.tiles.choice import bits, is_torchs
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
 from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
-from assay.tiles.rows import DTYPES, as_rows, dense_rows, shaped, tile
+from assay.tiles.rows import DTYPES, as_rows, dense_rows, in_units, shaped, tile
 
 FORWARD_COLUMNS = 16_384
 BACKWARD_COLUMNS = 16_384
@@ -35,7 +36,10 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def forward_kernel(x_ptr, y_ptr, rows, columns, x_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def forward_kernel(
+    x_ptr, y_ptr, rows, columns, x_stride, UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    columns, x_stride = columns * UNIT, x_stride * UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows) & (column < columns)
@@ -80,8 +84,10 @@ def long_forward_kernel(x_ptr, y_ptr, columns, x_stride, DEPTH: tl.constexpr, LA
 
 @triton.jit
 def backward_kernel(
-    y_ptr, dy_ptr, dx_ptr, rows, columns, y_stride, dy_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
+    y_ptr, dy_ptr, dx_ptr, rows, columns, y_stride, dy_stride,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    columns, y_stride, dy_stride = columns * UNIT, y_stride * UNIT, dy_stride * UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows) & (column < columns)
@@ -124,12 +130,15 @@ def _op(x: torch.Tensor) -> torch.Tensor:
     call = call_of(forward_kernel, x, y.data_ptr())
     if again(call, x):
         return y
+    if is_torchs("softmax", bits(x), x.device, rows=rows, columns=columns):
+        return torch.softmax(x, -1).contiguous()
     high, wide, warps = tile(columns, 64 // x.element_size())
     if columns <= FORWARD_COLUMNS:
-        arguments = (x, y, rows, columns, x.stride(0))
+        unit, sizes = in_units(x, columns, x.stride(0))
         start(
-            forward_kernel, (-(-rows // high),), arguments, x, call, ROWS=high, COLUMNS=wide, num_warps=warps
-        )
+            forward_kernel, (-(-rows // high),), (x, y, rows, *sizes), x, call,
+            UNIT=unit, ROWS=high, COLUMNS=wide, num_warps=warps,
+        )  # fmt: skip
     else:
         sharing = 2 if columns <= SHARED_COLUMNS else 1
         start(
@@ -151,8 +160,11 @@ def _backward_op(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     y, dy = dense_rows(y), dense_rows(dy)
     high, wide, warps = tile(columns, 16)
     if columns <= BACKWARD_COLUMNS:
-        arguments = (y, dy, dx, rows, columns, y.stride(0), dy.stride(0))
-        start(backward_kernel, (-(-rows // high),), arguments, y, ROWS=high, COLUMNS=wide, num_warps=warps)
+        unit, sizes = in_units(y, columns, y.stride(0), dy.stride(0))
+        start(
+            backward_kernel, (-(-rows // high),), (y, dy, dx, rows, *sizes), y,
+            UNIT=unit, ROWS=high, COLUMNS=wide, num_warps=warps,
+        )  # fmt: skip
     else:
         arguments = (y, dy, dx, columns, y.stride(0), dy.stride(0))
         start(long_backward_kernel, (rows,), arguments, y, COLUMNS=2 * LONG_LANES, num_warps=LONG_WARPS)
