@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from assay import lift
+from assay.candidates import read_candidate
+from assay.judge import Policy, evaluate
 from assay.lift.problem_source import model_source
 from assay.problems import Case, load_problem
 from assay.worker.inline_builds import InlineBuilds
@@ -161,7 +163,7 @@ def test_the_file_holds_what_model_needs_and_nothing_of_inductor(
     assert (
         "_inductor" not in text and "get_inputs" not in text and "ABOUT" not in text and "unused" not in text
     )
-    imports, model = model_source(problem)
+    imports, model = model_source(problem, ("x", "gate"))
     assert imports == "import torch\nfrom torch import nn" and model.startswith("scale = 2.0")
 
 
@@ -239,3 +241,103 @@ def test_libraries_that_are_no_modules_are_remembered_as_paths(
     second.install()
     path = cpp_extension.load_inline(**asked)
     assert Path(path).parent == tmp_path / "second" and ctypes.CDLL(path).answer() == 42
+
+
+TASK = """
+import torch
+from task import input_t
+
+GAIN = 3.0
+UNUSED = 1
+
+
+def generate_input(rows: int, cols: int, seed: int) -> input_t:
+    generator = torch.Generator().manual_seed(seed)
+    return {data}
+
+
+def ref_kernel(data: input_t) -> torch.Tensor:
+    {taken} = data
+    return (torch.tanh(x) * GAIN).sum(-1)
+
+
+def check_implementation(data: input_t, output: torch.Tensor):
+    return torch.allclose(output, ref_kernel(data), rtol=1e-4, atol=1e-4), "off"
+"""
+LISTED = """
+files:
+  - {"name": "submission.py", "source": "@SUBMISSION@"}
+  - {"name": "task.py", "source": "task.py"}
+  - {"name": "reference.py", "source": "reference.py"}
+lang: "py"
+tests:
+  - {"rows": 3, "cols": 17, "seed": 1}
+benchmarks:
+  - {"rows": 24, "cols": 80, "seed": 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "taken"),
+    [
+        ("torch.randn(rows, cols, generator=generator), 1", "x, _"),
+        ("torch.randn(rows, cols, generator=generator)", "x"),
+    ],
+)
+def test_a_task_becomes_a_submission(data: str, taken: str, tmp_path: Path) -> None:
+    for name, text in (
+        ("task.yml", LISTED),
+        ("task.py", "input_t = object"),
+        ("reference.py", TASK.format(data=data, taken=taken)),
+    ):
+        (tmp_path / name).write_text(text)
+    problem = load_problem(tmp_path)
+    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
+        captured = capturer.capture("base", 300.0)
+    text = lift.write(lift.read(captured), problem)
+    assert "UNUSED" not in text and "ModelNew" not in text and "generate_input" not in text
+    candidate = tmp_path / "submission.py"
+    candidate.write_text(text)
+    verdict = evaluate(problem, read_candidate(candidate), Policy(speed=False), "cpu")
+    assert verdict.status == "passed" and verdict.candidate.entry == "custom_kernel"
+    assert len(verdict.cases) > 1
+
+
+HOPPER = {
+    "name": "NVIDIA H200",
+    "major": 9,
+    "minor": 0,
+    "multi_processor_count": 132,
+    "total_memory": 150 << 30,
+    "warp_size": 32,
+    "max_threads_per_multi_processor": 2048,
+    "regs_per_multiprocessor": 65536,
+    "shared_memory_per_block_optin": 232_448,
+    "shared_memory_per_multiprocessor": 233_472,
+    "L2_cache_size": 50 << 20,
+}
+SPREAD = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.var(torch.exp(x), dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(256, 2048)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_what_this_torch_generates_for_a_gpu_is_read_without_one(folder: Path) -> None:
+    problem = problem_at(folder, SPREAD, "spread")
+    with closing(lift.Capturer(problem, Case("nominal"), "cuda", HOPPER)) as capturer:
+        lifted = lift.read(capturer.capture("base", 300.0))
+    text = lift.write(lifted, problem)
+    compile(text, "spread.py", "exec")
+    assert "@triton.jit" in text and "inductor" not in text and "misaligned" not in text
+    assert lift.available(lifted)

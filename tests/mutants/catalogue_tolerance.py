@@ -27,6 +27,8 @@ WRONG = "cpu/test_tolerance.py::test_wrong_variants_fail_on_every_seed"
 SPLIT = "cpu/test_parts.py"
 ORDERS = "cpu/test_worst_orders.py"
 CALIBRATED = "cpu/test_calibrate.py"
+RECIPES = "correctness/recipes.py"
+GRADIENTS = "cpu/test_attention_gradients.py"
 
 _TOLERANCE = (
     Mutant(
@@ -400,4 +402,29 @@ _YARDSTICK = (
     ),
 )
 
-MUTANTS = (*_TOLERANCE, *_YARDSTICK)
+_FUSED = (
+    Mutant(
+        "fused-kernels-never-met",
+        HONEST_RUNS,
+        "self.can_be_fused |= same",
+        "self.can_be_fused |= False",
+        (f"{GRADIENTS}::test_fused_gradients_are_honest",),
+    ),
+    Mutant(
+        "outputs-as-exact-as-their-sum",
+        RECIPES,
+        "torch.maximum(size, mean.abs()) for size in",
+        "mean.abs() + 0 * size for size in",
+        (f"{GRADIENTS}::test_fused_gradients_are_honest",),
+    ),
+    Mutant(
+        "whatever-is-returned-outputs-were-rounded-low",
+        YARDSTICK,
+        "stored = min((torch.finfo(t.dtype).eps for t in self.native if t.is_floating_point()), default=0.0)",
+        "stored = 2**-7",
+        (f"{GRADIENTS}::test_what_is_returned_in_float32_is_made_of_outputs_in_float32",),
+        "F20",
+    ),
+)
+
+MUTANTS = (*_TOLERANCE, *_YARDSTICK, *_FUSED)

@@ -7,7 +7,7 @@ Two dispatch modes wrap an unchanged reference module:
   how errors grow through this function on this input, and where a rounding operator (quantise, argmax,
   top-k) sits on a tie. One reordered run can be right by luck; this one is as wrong as may be.
 
-Not covered: fused backward passes, sparse and quantised tensors (they run undisturbed).
+Not covered: fused backward passes but softmax's, sparse and quantised tensors (they run undisturbed).
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ class RoundingNoise(DispatchMode):
         native: Sequence[tuple[str, float]] = (),
         chain_amplitude: float = 0.0,
         full_size: bool = False,
+        stored_amplitude: float = 0.0,
+        alike: bool = False,
     ) -> None:
         """Args:
         native: operators in the order they are run, each with an amplitude of its own; as soon as another
@@ -118,18 +120,27 @@ class RoundingNoise(DispatchMode):
             fused operator's steps are off by, whatever its result is rounded to.
         full_size: every error has about the full amplitude, with a random sign. A small draw would hide the
             one error that a whole row shares, and equal ones cancel where two elements compete.
+        stored_amplitude: of what a fused kernel has to round, where nothing else is; zero where all is.
+        alike: those errors have one sign, as they may have in rows that are alike.
         """
         super().__init__()
         self._full_size = full_size
         self._amplitude = amplitude
         self._native = list(reversed(native))
         self._chain = chain_amplitude
+        self._stored, self._alike = stored_amplitude, alike
+        self.can_be_fused = False
+        """Something was met that fused kernels make another way."""
+        self._product: tuple[torch.Tensor, ...] = ()
+        """The last one, and of what; kept, so that nothing else takes its place in memory."""
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         recipe = recipe_of(func) if self._chain and _is_wide(func, args) else None
         out = func(*args, **kwargs) if recipe is None else recipe(self, *args, **kwargs)
+        if name_of(func) in ("mm", "bmm"):
+            self._product = (out, args[0], args[1])
         if not _rounds(func) or not any(t.is_floating_point() for t in _tensors(out)):
             return out
         amplitude = self._amplitude_of(name_of(func))
@@ -160,11 +171,14 @@ class RoundingNoise(DispatchMode):
         """The least size of what is made of numbers near one, which are float32 where the result is less."""
         return min(1.0, _NEAR_ONE_ERROR / max(abs(amplitude), _NEAR_ONE_ERROR))
 
-    def _add(self, tensor: torch.Tensor, size: torch.Tensor, amplitude: float) -> None:
+    def _add(
+        self, tensor: torch.Tensor, size: torch.Tensor, amplitude: float, *, alike: bool = False
+    ) -> None:
         noise = torch.empty_like(tensor)
         noise.uniform_(-1.0, 1.0, generator=self._generator)
         if self._full_size:
             noise = (noise + noise.sign()).mul_(2 / 3)
+        noise = noise.abs_() if alike else noise
         # An infinity (a mask, say) plus minus itself would be NaN.
         tensor.add_(noise.mul_(size).mul_(amplitude).nan_to_num_(0.0, 0.0, 0.0))
 
@@ -201,6 +215,19 @@ class RoundingNoise(DispatchMode):
         stages = max(1.0, math.log2(max(2, math.prod(out.shape[d] for d in dims))))
         self._add(parts, size.unsqueeze(-1) if out.is_complex() else size, self._chain * stages)
         return out
+
+    def factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Found by where it lies: on its way through autograd a product is viewed and not copied."""
+        if not self._product:
+            return None
+        product, left, right = self._product
+        same = product.data_ptr() == x.data_ptr() and product.numel() == x.numel() and x.is_contiguous()
+        self.can_be_fused |= same
+        return (left, right) if same and self._stored else None
+
+    def stored(self, x: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+        self._add(x, size, self._stored, alike=self._alike)
+        return x
 
 
 class Reordered(DispatchMode):
@@ -251,6 +278,12 @@ class Reordered(DispatchMode):
 
     def transform(self, apply: Callable[[torch.Tensor], Any], x: torch.Tensor, dims: list[int]) -> Any:
         return apply(x)
+
+    def factors(self, x: torch.Tensor) -> None:
+        """Nothing is fused here."""
+
+    def stored(self, x: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+        return x
 
 
 def _tensors(out: Any) -> list[torch.Tensor]:

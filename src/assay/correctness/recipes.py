@@ -2,9 +2,10 @@
 
 How a sum is made is left to an `Arithmetic`: in float32 one element after the other, or in float64 with the
 error that such a chain would have made (honest.py). Fused operators (softmax, layer norm) share one sum among
-a whole row, so an error within them is no error of single elements.
+a whole row, so an error within them is no error of single elements. Behind a product, softmax's backward pass
+is attention's, and fused kernels make the mean of a row another way.
 
-Not covered: batch norm, fused attention, backward passes; they are run as they are.
+Not covered: batch norm, fused attention, other backward passes; they are run as they are.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ class Arithmetic(Protocol):
 
     def transform(self, apply: Callable[[torch.Tensor], Any], x: torch.Tensor, dims: list[int]) -> Any:
         """A Fourier transform over `dims`."""
+
+    def factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The matrices whose product `x` is, rows in the same order; None where it is none or nobody asks."""
+
+    def stored(self, x: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+        """What a fused kernel rounds as the contract does, or makes of that: off by a share of `size`."""
 
 
 def name_of(func: Any) -> str:
@@ -85,6 +92,39 @@ def _shifted(how: Arithmetic, x: torch.Tensor, dim: Any) -> torch.Tensor:
 def _softmax(how: Arithmetic, x: torch.Tensor, dim: int, _half_to_float: bool) -> torch.Tensor:
     powers = how.step(_shifted(how, x, dim).exp())
     return (powers / _sum(how, powers, dim, True)).to(x.dtype)
+
+
+def _softmax_backward(
+    how: Arithmetic, slopes: torch.Tensor, shares: torch.Tensor, dim: int, dtype: torch.dtype
+) -> torch.Tensor:
+    slopes, shares, given = how.wide(slopes), how.wide(shares), slopes
+    mean = _sum(how, how.step(slopes * shares), dim, True)
+    factors = how.factors(given) if dim % given.dim() == given.dim() - 1 else None
+    if factors is None:
+        return (shares * how.step(slopes - mean)).to(dtype)
+    mean = how.stored(mean, _size_by_outputs(mean, slopes, shares, *factors))
+    made = shares * how.step(slopes - mean)
+    return how.stored(made, made.clone()).to(dtype)
+
+
+def _size_by_outputs(
+    mean: torch.Tensor,
+    slopes: torch.Tensor,
+    shares: torch.Tensor,
+    incoming: torch.Tensor,
+    values: torch.Tensor,
+) -> torch.Tensor:
+    """What the error of a row's mean slope is a share of, where it is made of attention's outputs.
+
+    Fused kernels have outputs and the gradient that comes in, and multiply them. The outputs were rounded, as
+    were the shares that they were made of: errors that the slopes do not have, and that do not cancel against
+    theirs. Each kind is as large as all its terms together, or as their sum where all are off alike.
+    """
+    outputs = shares.reshape(*incoming.shape[:-1], -1) @ values.mT
+    by_outputs = torch.linalg.vector_norm(incoming * outputs, dim=-1).reshape(mean.shape)
+    by_shares = torch.linalg.vector_norm(slopes * shares, dim=-1, keepdim=True)
+    sizes = (torch.maximum(size, mean.abs()) for size in (by_outputs, by_shares))
+    return torch.hypot(*sizes).copysign(mean)
 
 
 def _log_softmax(how: Arithmetic, x: torch.Tensor, dim: int, _half_to_float: bool) -> torch.Tensor:
@@ -215,6 +255,7 @@ _RECIPES: dict[str, Callable[..., Any]] = {
     "mean.default": _mean_all,
     "mean.dim": _mean,
     "_softmax.default": _softmax,
+    "_softmax_backward_data.default": _softmax_backward,
     "_log_softmax.default": _log_softmax,
     "logsumexp.default": _log_sum_exp,
     "native_layer_norm.default": _layer_norm,

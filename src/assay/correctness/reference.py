@@ -37,6 +37,8 @@ class Reference:
         self._module = instance.build_reference(seed, device)
         self._wide: torch.nn.Module | None = None
         self.oracle = "float64"
+        self.can_be_fused = False
+        """A disturbed run met what fused kernels make another way."""
         self._earlier: list[Any] | None = None
         self._roundings: list[tuple[str, float]] | None = None
 
@@ -117,6 +119,8 @@ class Reference:
         input_amplitude: float,
         chain_amplitude: float = 0.0,
         full_size: bool = False,
+        stored_amplitude: float = 0.0,
+        alike: bool = False,
     ) -> list[torch.Tensor]:
         """Exact but for relative errors of `amplitude` at every rounding; inputs are disturbed as well.
 
@@ -134,8 +138,12 @@ class Reference:
             native=native,
             chain_amplitude=chain_amplitude,
             full_size=full_size,
+            stored_amplitude=stored_amplitude,
+            alike=alike,
         )
-        return self._run_wide(inputs, noise, input_amplitude)
+        outputs = self._run_wide(inputs, noise, input_amplitude)
+        self.can_be_fused |= noise.can_be_fused
+        return outputs
 
     def roundings(self, inputs: list[Any]) -> list[tuple[str, float]]:
         """The operators that round, in their order, with the unit each rounds to; contents do not matter."""

@@ -100,6 +100,8 @@ class Yardstick:
                         tolerance.learn_sensitivity(tensor, OWN_ERROR_FACTOR)
             for k in range(NARROW_RUNS):
                 self._learn(self._noisy(NARROW, k, full_size=True), wide=False)
+            for k, alike in enumerate((False, True) if self._reference.can_be_fused else ()):
+                self._learn(self._fused(50 + k, alike=alike), wide=False)
             for k in range(WIDE_PAIRS):
                 self._learn(self._noisy(WIDE, 100 + k), wide=True)
                 self._learn(self._noisy(WIDE, 100 + k, sign=-1.0), wide=True)
@@ -125,6 +127,21 @@ class Yardstick:
             input_amplitude=noise.ulps * arithmetic,
             chain_amplitude=noise.chain_ulps * arithmetic,
             full_size=full_size,
+        )
+
+    def _fused(self, k: int, *, alike: bool) -> list[torch.Tensor]:
+        """As one kernel would: in float32, but for what it stores, which is as fine as the finest output."""
+        stored = min((torch.finfo(t.dtype).eps for t in self.native if t.is_floating_point()), default=0.0)
+        arithmetic = min(self._unit(), FLOAT32_EPS)
+        return self._reference.noisy(
+            self._inputs,
+            NARROW.ulps * arithmetic,
+            self._seed + k,
+            input_amplitude=NARROW.ulps * arithmetic,
+            chain_amplitude=NARROW.chain_ulps * arithmetic,
+            full_size=True,
+            stored_amplitude=stored * (NARROW.ulps if stored <= FLOAT32_EPS else NARROW.low_ulps),
+            alike=alike,
         )
 
     def _unit(self) -> float:

@@ -27,6 +27,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from assay.lift.capture import BUFFER, INPUT, PARAMETER, Argument, Capture
 from assay.lift.offline import described_device, move_module, moved
+from assay.lift.problem_source import TASK_ENTRY, WHOLE, parts_of
 from assay.lift.record import CannotLift
 from assay.lift.triton_choices import DECOMPOSITIONS, TEMPLATES, choices_for, inductors_own
 from assay.lift.triton_decompositions import table_for
@@ -79,12 +80,16 @@ class _Desk:
         if subject["facts"]:
             stack.enter_context(described_device(subject["facts"]))
         self._given = instance.make_inputs(0, here)
+        names = problem.argument_names
+        if problem.entry == TASK_ENTRY:
+            names, self._given = parts_of(self._given[0])
+            self._model = _OfParts(instance, self._device, names)
         if self._device != here:
             move_module(self._model, self._device)
             self._given = [moved(value, self._device) for value in self._given]
-        if len(self._given) > len(problem.argument_names):
+        if len(self._given) > len(names):
             raise CannotLift("forward() takes more arguments than it names")
-        self._names = problem.argument_names[: len(self._given)]
+        self._names = names[: len(self._given)]
         self._exported: dict[bool, tuple[ExportedProgram, bool | None]] = {}
 
     def captured(self, name: str) -> Capture:
@@ -124,6 +129,19 @@ class _Desk:
         return self._exported[dynamic]
 
 
+class _OfParts(torch.nn.Module):
+    """A task's reference, called with the parts of its data."""
+
+    def __init__(self, task: Any, device: torch.device, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self._task = task
+        self._device = device
+        self._is_whole = names == WHOLE
+
+    def forward(self, *parts: Any) -> Any:
+        return self._task.reference_output(parts[0] if self._is_whole else parts, self._device)
+
+
 def _depends_on_mode(
     model: torch.nn.Module, given: list[Any], exported: ExportedProgram, *, dynamic: bool
 ) -> bool:
@@ -154,8 +172,9 @@ def _exported(model: torch.nn.Module, given: list[Any], *, dynamic: bool) -> Exp
                 dict.fromkeys(range(x.dim()), Dim.AUTO) if isinstance(x, torch.Tensor) else None
                 for x in given
             )
+            shapes = (free,) if isinstance(model, _OfParts) else free  # all parts are one argument
             try:
-                return export(model, tuple(given), dynamic_shapes=free, strict=False)
+                return export(model, tuple(given), dynamic_shapes=shapes, strict=False)
             except PROBLEM_CODE_ERRORS:
                 pass  # with fixed sizes it may still do
         try:

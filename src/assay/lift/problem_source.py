@@ -1,26 +1,68 @@
-"""What a standalone file needs of a problem file: Model and all it uses, as the author wrote it."""
+"""What a standalone file needs of a problem file: Model and all it uses, as the author wrote it.
+
+A KernelBot task has no Model but a function of `data`: there one is written around it that takes the parts of
+data one by one, and at the end of the file the function that a submission defines.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from assay.lift.record import CannotLift
 from assay.problems import Problem
 
 MODEL = "Model"
+MODULE_ENTRY, TASK_ENTRY = "ModelNew", "custom_kernel"
+REFERENCE = "ref_kernel"
+WHOLE = ("data",)
+"""The names of the parts of data that is no tuple or list."""
+_MODEL_OF_TASK = """class Model(torch.nn.Module):
+    def forward(self, {inputs}):
+        return ref_kernel({data})"""
+_TASKS_ENTRY = """task_kernel = TaskKernel()
 
 
-def model_source(problem: Problem) -> tuple[str, str]:
+def custom_kernel(data):
+    return task_kernel.forward({data})"""
+
+
+def parts_of(data: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """The parts of a task's data, and names for them."""
+    if not isinstance(data, (tuple, list)):
+        return WHOLE, [data]
+    return tuple(f"data_{k}" for k in range(len(data))), list(data)
+
+
+def module_name(problem: Problem) -> str:
+    """What the class is called that stands in for Model."""
+    return "TaskKernel" if problem.entry == TASK_ENTRY else MODULE_ENTRY
+
+
+def entry_source(problem: Problem, inputs: Sequence[str]) -> str:
+    """What comes after that class."""
+    if problem.entry != TASK_ENTRY:
+        return ""
+    return _TASKS_ENTRY.format(data="data" if tuple(inputs) == WHOLE else "*data")
+
+
+def model_source(problem: Problem, inputs: Sequence[str]) -> tuple[str, str]:
     """(imports, the rest): the statements of the file that Model needs, in order.
 
     Inputs, cases and costs are left out, and whatever only they use.
     """
-    if problem.entry != "ModelNew":
-        raise CannotLift("a task without a Model")
+    if problem.entry != TASK_ENTRY:
+        return _needed_by(MODEL, problem)
+    imports, rest = _needed_by(REFERENCE, problem)
+    listed = ", ".join(inputs)
+    model = _MODEL_OF_TASK.format(inputs=listed, data=listed if tuple(inputs) == WHOLE else f"({listed},)")
+    return imports, f"{rest}\n\n\n{model}"
+
+
+def _needed_by(name: str, problem: Problem) -> tuple[str, str]:
     text = problem.specification().source
     statements = [one for one in ast.parse(text).body if not _is_docstring(one)]
-    needed = _needed(statements)
+    needed = _needed(name, statements)
     lines = text.splitlines()
     imports, rest = [], []
     for statement in statements:
@@ -41,10 +83,10 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _needed(statements: list[ast.stmt]) -> set[str]:
-    """Names that Model reads, and those that these read."""
+def _needed(name: str, statements: list[ast.stmt]) -> set[str]:
+    """Names that it reads, and those that these read."""
     needed: set[str] = set()
-    pending = [MODEL]
+    pending = [name]
     while pending:
         name = pending.pop()
         if name in needed:

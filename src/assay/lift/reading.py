@@ -102,7 +102,11 @@ class _Reader:
         match target, value:
             case ast.Tuple(elts=names), ast.Name(id="args"):
                 self._name_arguments([ast.unparse(name) for name in names])
-            case ast.Name(id=name), ast.Name(id=other):
+            # Triton tells by itself where a pointer is aligned.
+            case (ast.Name(id=name), ast.Name(id=other)) | (
+                ast.Name(id=name),
+                ast.Call(func=ast.Name(id="copy_if_misaligned"), args=[ast.Name(id=other)]),
+            ):
                 self._names[name] = self._names.get(other, other)
                 if other in self._symbols:
                     self._symbols[name] = self._symbols[other]

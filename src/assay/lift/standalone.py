@@ -15,7 +15,7 @@ from dataclasses import replace
 from assay.lift import triton_launch
 from assay.lift.cpp_library import call_of, library_source
 from assay.lift.guards import FUNCTIONS, attribute
-from assay.lift.problem_source import model_source
+from assay.lift.problem_source import entry_source, model_source, module_name
 from assay.lift.record import Launch, Lifted, Line
 from assay.problems import Problem
 
@@ -29,11 +29,8 @@ def write(lifted: Lifted, problem: Problem, actions: Sequence[str] = ()) -> str:
 
     Args:
         actions: how it was made, for the docstring.
-
-    Raises:
-        CannotLift: the problem is no module.
     """
-    imports, model = model_source(problem)
+    imports, model = model_source(problem, lifted.inputs)
     lifted = _with_shapes(lifted)
     sized, guards = _sized(lifted)
     made_once, asked = _split_guards(guards)
@@ -44,7 +41,8 @@ def write(lifted: Lifted, problem: Problem, actions: Sequence[str] = ()) -> str:
         model,
         triton_launch.triton_source(lifted).strip() if is_triton else library_source(lifted, problem.name),
         sized,
-        _module(lifted, made_once, asked),
+        _module(module_name(problem), lifted, made_once, asked),
+        entry_source(problem, lifted.inputs),
     ]
     return "\n\n\n".join(part for part in parts if part) + "\n"
 
@@ -169,8 +167,8 @@ def _split_guards(guards: Sequence[str]) -> tuple[list[str], list[str]]:
     return once, asked
 
 
-def _module(lifted: Lifted, once: list[str], asked: list[str]) -> str:
-    lines = ["class ModelNew(Model):"]
+def _module(name: str, lifted: Lifted, once: list[str], asked: list[str]) -> str:
+    lines = [f"class {name}(Model):"]
     if once:
         asked = ["self.is_as_compiled", *asked]
         lines += [
