@@ -316,16 +316,16 @@ HOPPER = {
     "shared_memory_per_multiprocessor": 233_472,
     "L2_cache_size": 50 << 20,
 }
-SPREAD = """import torch
+FOR_A_GPU = """import torch
 
 
 class Model(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.var(torch.exp(x), dim=-1)
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return {formula}
 
 
 def get_inputs():
-    return [torch.randn(256, 2048)]
+    return [torch.randn(8, 1197, 197), torch.randn(8, 197, 2197)]
 
 
 def get_init_inputs():
@@ -333,11 +333,17 @@ def get_init_inputs():
 """
 
 
-def test_what_this_torch_generates_for_a_gpu_is_read_without_one(folder: Path) -> None:
-    problem = problem_at(folder, SPREAD, "spread")
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [("spread", "torch.var(torch.exp(x), dim=-1) + y.sum()"), ("odd_sizes", "torch.relu(x @ y)")],
+)
+def test_what_this_torch_generates_for_a_gpu_is_read_without_one(
+    folder: Path, name: str, formula: str
+) -> None:
+    problem = problem_at(folder, FOR_A_GPU.format(formula=formula), name)
     with closing(lift.Capturer(problem, Case("nominal"), "cuda", HOPPER)) as capturer:
         lifted = lift.read(capturer.capture("base", 300.0))
     text = lift.write(lifted, problem)
-    compile(text, "spread.py", "exec")
+    compile(text, name, "exec")
     assert "@triton.jit" in text and "inductor" not in text and "misaligned" not in text
     assert lift.available(lifted)

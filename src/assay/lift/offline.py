@@ -41,8 +41,9 @@ def described_device(facts: Mapping[str, int | str]) -> Iterator[None]:
         (CudaInterface, "is_bf16_supported", staticmethod(lambda *_, **__: int(about.major) >= 8)),
         (CudaInterface.Worker, "get_device_properties", staticmethod(properties)),
         (torch.cuda, "get_device_properties", properties),
-        # It would carry out operators on the device.
+        # They would carry out operators on the device, the second to see whether padded products are faster.
         (inductor_config, "joint_graph_constant_folding", False),
+        (inductor_config, "shape_padding", False),
     )
     for owner, name, answer in answers:
         setattr(owner, name, answer)
