@@ -287,6 +287,50 @@ def test_kernelbot_task_is_judged_by_its_own_check(judge: Judge) -> None:
     assert verdict.status == "wrong"
 
 
+INTO_ITS_DATA = """import torch
+from task import input_t, output_t
+
+
+def generate_input(size: int, seed: int) -> input_t:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.rand(size, size, generator=generator) for _ in range(3))
+
+
+def ref_kernel(data: input_t) -> output_t:
+    a, b, output = data
+    output[...] = a + {second}
+    return output
+
+
+def check_implementation(data, output):
+    return torch.allclose(output, ref_kernel(data)), "off"
+"""
+SUBMISSION_INTO = "def custom_kernel(data):\n    a, b, c = data\n    c.copy_(a + b)\n    return {returned}\n"
+
+
+@pytest.fixture
+def into_its_data(tmp_path: Path) -> Path:
+    listed = "\n".join(f'  - {{"name": "{n}", "source": "{n}"}}' for n in ("task.py", "reference.py"))
+    sizes = 'tests:\n  - {"size": 33, "seed": 1}\nbenchmarks:\n  - {"size": 64, "seed": 2}\n'
+    (tmp_path / "task.yml").write_text(f'files:\n{listed}\nlang: "py"\n{sizes}')
+    (tmp_path / "task.py").write_text("input_t = output_t = object\n")
+    (tmp_path / "reference.py").write_text(INTO_ITS_DATA.format(second="b"))
+    return tmp_path
+
+
+def test_where_a_task_writes_its_answer_nothing_need_be_read(judge: Judge, into_its_data: Path) -> None:
+    problem = load_problem(into_its_data)
+    for returned, status in (("c", "passed"), ("c.clone()", "passed"), ("c + 1", "wrong")):
+        source = SUBMISSION_INTO.format(returned=returned)
+        assert judge.evaluate(problem, from_text(source)).status == status
+
+
+def test_what_a_task_only_reads_must_matter(judge: Judge, into_its_data: Path) -> None:
+    (into_its_data / "reference.py").write_text(INTO_ITS_DATA.format(second="1"))
+    with pytest.raises(FlawedProblem, match="ignores input 1"):
+        judge.evaluate(load_problem(into_its_data), from_text(SUBMISSION_INTO.format(returned="c")))
+
+
 def test_kernelbot_reference_is_not_importable(judge: Judge) -> None:
     problem = load_problem(DATA / "kernelbot" / "rowsum")
     verdict = judge.evaluate(

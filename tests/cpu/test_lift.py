@@ -258,7 +258,8 @@ def generate_input(rows: int, cols: int, seed: int) -> input_t:
 
 def ref_kernel(data: input_t) -> torch.Tensor:
     {taken} = data
-    return (torch.tanh(x) * GAIN).sum(-1)
+    {answer} (torch.tanh(x) * GAIN).sum(-1)
+    return y
 
 
 def check_implementation(data: input_t, output: torch.Tensor):
@@ -277,30 +278,59 @@ benchmarks:
 """
 
 
-@pytest.mark.parametrize(
-    ("data", "taken"),
-    [
-        ("torch.randn(rows, cols, generator=generator), 1", "x, _"),
-        ("torch.randn(rows, cols, generator=generator)", "x"),
-    ],
-)
-def test_a_task_becomes_a_submission(data: str, taken: str, tmp_path: Path) -> None:
+DRAWN = "torch.randn(rows, cols, generator=generator)"
+TAKEN = [
+    (f"{DRAWN}, 1", "x, _", "y ="),
+    (DRAWN, "x", "y ="),
+    (f"{DRAWN}, torch.empty(rows)", "x, y", "y[...] ="),
+    (f"{DRAWN}, torch.ones(rows)", "x, y", "y +="),
+]
+"""Parts, a tensor, a place for the answer, and one that is read before it is written."""
+
+
+@pytest.mark.parametrize(("data", "taken", "answer"), TAKEN)
+def test_a_task_becomes_a_submission(data: str, taken: str, answer: str, tmp_path: Path) -> None:
     for name, text in (
         ("task.yml", LISTED),
         ("task.py", "input_t = object"),
-        ("reference.py", TASK.format(data=data, taken=taken)),
+        ("reference.py", TASK.format(data=data, taken=taken, answer=answer)),
     ):
         (tmp_path / name).write_text(text)
     problem = load_problem(tmp_path)
     with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
         captured = capturer.capture("base", 300.0)
     text = lift.write(lift.read(captured), problem)
+    assert ("copy_(" in text) == (answer == "y +=")
     assert "UNUSED" not in text and "ModelNew" not in text and "generate_input" not in text
     candidate = tmp_path / "submission.py"
     candidate.write_text(text)
     verdict = evaluate(problem, read_candidate(candidate), Policy(speed=False), "cpu")
     assert verdict.status == "passed" and verdict.candidate.entry == "custom_kernel"
     assert len(verdict.cases) > 1
+
+
+SWAPPED = TASK.format(
+    data="torch.randn(rows, cols, generator=generator), torch.ones(rows, cols)",
+    taken="x, z",
+    answer="kept = x.clone(); x[...] = z; z[...] = kept; y =",
+)
+
+
+def test_a_task_that_exchanges_its_inputs_leaves_what_the_reference_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("task.yml", LISTED), ("task.py", "input_t = object"), ("reference.py", SWAPPED)):
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    problem = load_problem(tmp_path)
+    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
+        written = lift.write(lift.read(capturer.capture("base", 300.0)), problem)
+    mine = draw(24, 80)
+    before = [x.clone() for x in mine]
+    torch.testing.assert_close(
+        module_from(written, tmp_path).custom_kernel(tuple(mine)), (before[1].tanh() * 3).sum(-1)
+    )
+    assert torch.equal(mine[0], before[1]) and torch.equal(mine[1], before[0])
 
 
 HOPPER = {

@@ -10,6 +10,7 @@ Not covered: mutants of the algorithm beyond lower precision and linearised acti
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -87,15 +88,16 @@ def calibrate(
     tree = flatten(canonical(reference.native(inputs, in_place=True)), outputs)
     if kinds := {"str", "dtype", "device"} & set(_kinds(skeleton(tree))):
         raise UserError(f"the specification returns a {min(kinds)}, which cannot be judged: return tensors")
-    writes = _fingerprints(fingerprinter, inputs) != before
+    after = _fingerprints(fingerprinter, inputs)
+    written = {k for k, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]}
     shares = not _storages(outputs).isdisjoint(_storages(_tensors(inputs)))
-    if writes:
+    if written:
         inputs = instance.make_inputs(seeds[1], device)
     known = Calibration(
         shapes=tuple(tuple(t.shape) for t in outputs),
         dtypes=tuple(dtype_name(t.dtype) for t in outputs),
         structure=skeleton(tree),
-        writes_inputs=writes,
+        writes_inputs=bool(written),
         shares_inputs=shares,
         input_bytes=sum(t.numel() * t.element_size() for t in _tensors(inputs)),
         strides=tuple(own_strides(t) for t in outputs),
@@ -106,7 +108,7 @@ def calibrate(
     del outputs, tree
     inputs = _first_part(inputs, known.split)
     others = _first_part(instance.make_inputs(seeds[2], device), known.split)
-    trials = _trials(reference, instance, precision, inputs, others, seeds[2])
+    trials = _trials(reference, instance, precision, inputs, others, seeds[2], written)
     return dataclasses.replace(known, **trials._asdict(), oracle=reference.oracle)
 
 
@@ -135,6 +137,7 @@ def _trials(
     inputs: list[Any],
     others: list[Any],
     seed: int,
+    written: Container[int],
 ) -> _Trials:
     large = _bytes(inputs) > LARGE_BYTES
     if large:
@@ -167,7 +170,7 @@ def _trials(
         survivors=tuple(survivors),
         unseen=tuple(unseen),
         undecidable=_undecidable(yardstick, right, stale),
-        dead_inputs=_dead_inputs(reference, yardstick, inputs, others, right),
+        dead_inputs=_dead_inputs(reference, yardstick, inputs, others, right, written),
         random=random,
     )
 
@@ -206,8 +209,10 @@ def _dead_inputs(
     inputs: list[Any],
     others: list[Any],
     right: list[torch.Tensor],
+    written: Container[int],
 ) -> tuple[int, ...]:
-    """Inputs that may be swapped for others without the answer leaving its tolerance."""
+    """Inputs that may be swapped for others without the answer leaving its tolerance; one that is written
+    into may be there for the answer alone."""
     mine: list[torch.Tensor] = []
     tree = flatten(inputs, mine)
     theirs = _tensors(others)
@@ -216,7 +221,7 @@ def _dead_inputs(
         if tensor.numel() == 0:
             dead.append(k)  # nothing in it could matter: it must not outvote the other cases
             continue
-        if tensor.shape != other.shape or torch.equal(tensor, other):
+        if k in written or tensor.shape != other.shape or torch.equal(tensor, other):
             continue
         mixed = [other if j == k else t for j, t in enumerate(mine)]
         exact = as_real(reference.exact(unflatten(tree, mixed)))

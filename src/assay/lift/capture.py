@@ -5,7 +5,8 @@ over. Problem code is trusted here, as everywhere in the judge. Nothing is compi
 stopped once its file is written.
 
 Not covered: what the file means (reading.py), modules that torch.export refuses, modules that change their
-buffers or inputs, nested inputs and outputs. Those are refused with a sentence that says why.
+buffers or, but for KernelBot tasks, inputs, nested inputs and outputs. Those are refused with a sentence that
+says why.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Capture:
     """Python expressions over symbols that hold wherever the file does."""
     output: str
     """"tensor", "tuple" or "list"."""
+    written: tuple[str, ...] = ()
+    """Inputs that a task's function writes into: the file returns their new contents before its results."""
 
 
 class Capturer:

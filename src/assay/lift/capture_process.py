@@ -101,7 +101,9 @@ class _Desk:
 
             exported = with_tiles(exported, tuple(self._given), variant.options[TEMPLATES])
         program = exported.run_decompositions(table)
-        _check_outputs(program)
+        written = _written(program, self._names)
+        if written and not isinstance(self._model, _OfParts):
+            raise CannotLift("a module that changes its inputs")
         arguments, values = _arguments(program, self._names, self._model)
         wrapper = _generated(program, variant)
         ranges, relations = _symbols(program)
@@ -118,6 +120,7 @@ class _Desk:
             ranges=ranges,
             relations=relations,
             output=_output(program),
+            written=written,
         )
 
     def _export(self, *, dynamic: bool) -> tuple[ExportedProgram, bool | None]:
@@ -265,12 +268,19 @@ def _argument(name: str, kind: str, target: str, value: torch.Tensor) -> Argumen
     )
 
 
-def _check_outputs(program: ExportedProgram) -> None:
-    for spec in program.graph_signature.output_specs:
-        if spec.kind is not OutputKind.USER_OUTPUT:
-            raise CannotLift("a module that changes its inputs or buffers")
+def _written(program: ExportedProgram, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The inputs that it writes into; what cannot be an output of a file is refused."""
+    signature = program.graph_signature
+    given = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    found = []
+    for spec in signature.output_specs:
+        if spec.kind is OutputKind.USER_INPUT_MUTATION and spec.target is not None:
+            found.append(names[given.index(spec.target)])
+        elif spec.kind is not OutputKind.USER_OUTPUT:
+            raise CannotLift("a module that changes its buffers")
         if not isinstance(spec.arg, TensorArgument):
             raise CannotLift("an output that is no tensor")
+    return tuple(found)
 
 
 def _output(program: ExportedProgram) -> str:

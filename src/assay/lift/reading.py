@@ -167,6 +167,14 @@ class _Reader:
 
     def _return(self, values: list[ast.expr]) -> None:
         texts = [self._text(value) for value in values]
+        written = self._capture.written
+        if any(text in written for text in texts[: len(written)]):
+            raise CannotLift("inputs that take the contents of each other")
+        for name, text in zip(written, texts, strict=False):
+            self._write_into(name, text)
+        # What was written is what is given back, if it is among that.
+        places = dict(zip(texts, written, strict=False))
+        texts = [places.get(text, text) for text in texts[len(written) :]]
         if self._capture.output == "tensor":
             if len(texts) != 1:
                 raise CannotLift(f"a call() that returns {len(texts)} values for one tensor")
@@ -175,6 +183,24 @@ class _Reader:
             self._returns = f"[{', '.join(texts)}]"
         else:
             self._returns = f"({', '.join(texts)}{',' * (len(texts) == 1)})"
+
+    def _write_into(self, name: str, made: str) -> None:
+        """An input's new contents: made where they belong if nothing else is read there, or else copied."""
+        place = next((k for k, step in enumerate(self._steps) if self._allocates(step, made, name)), None)
+        others = [step for k, step in enumerate(self._steps) if k != place]
+        read = {word for step in others for text in _texts(step) for word in _names_in(text)}
+        if place is None or name in read:
+            self._steps.append(Line(f"{name}.copy_({made})"))
+        else:
+            self._steps = [_renamed(step, made, name) for step in others]
+
+    def _allocates(self, step: Line | Launch, made: str, name: str) -> bool:
+        """Whether it makes such a buffer, as long and of the same type as the input."""
+        by_name = {self._names[a.name]: (a.dtype, a.sizes, a.strides) for a in self._capture.arguments}
+        return isinstance(step, Line) and any(
+            step.text == f"{made} = torch.empty_like({other})" and known == by_name[name]
+            for other, known in by_name.items()
+        )
 
     def _text(self, value: ast.expr) -> str:
         return ast.unparse(self._rewritten(value))
@@ -250,16 +276,27 @@ class _Plain(ast.NodeTransformer):
         return _expression(f"torch.as_strided({base}, {sizes}, {strides}, {start})")
 
 
+def _texts(step: Line | Launch) -> tuple[str, ...]:
+    """The expressions that a step reads."""
+    return step.arguments if isinstance(step, Launch) else (step.text.partition(" = ")[2] or step.text,)
+
+
+def _renamed(step: Line | Launch, old: str, new: str) -> Line | Launch:
+    def changed(text: str) -> str:
+        return re.sub(rf"\b{old}\b", new, text)
+
+    if isinstance(step, Launch):
+        return replace(step, arguments=tuple(changed(text) for text in step.arguments))
+    return Line(changed(step.text))
+
+
 def without_unused_lines(lifted: Lifted) -> Lifted:
     """Without assignments of symbols and buffers that nothing reads any more."""
     steps = list(lifted.steps)
     while True:
         read = _names_in(lifted.returns)
         for step in steps:
-            texts = (
-                step.arguments if isinstance(step, Launch) else (step.text.partition(" = ")[2] or step.text,)
-            )
-            read |= {name for text in texts for name in _names_in(text)}
+            read |= {name for text in _texts(step) for name in _names_in(text)}
         kept = [step for step in steps if not _is_unused(step, read)]
         if len(kept) == len(steps):
             return replace(lifted, steps=tuple(steps))
