@@ -10,6 +10,7 @@ SCREEN = "correctness/screen.py"
 FINGERPRINT = "correctness/fingerprint.py"
 
 CALIBRATED = "cpu/test_calibrate.py"
+JUDGED = "cpu/test_judge.py"
 SCREENED = "cpu/test_screen.py"
 PRINTS = "cpu/test_fingerprint.py"
 WEIGHTS = "cpu/test_reference.py::test_perturbed_weights_are_ordinary_numbers"
@@ -81,10 +82,24 @@ _CALIBRATION = (
     Mutant(
         "specification-that-writes-goes-unnoticed",
         CALIBRATE,
-        "writes = _fingerprints(fingerprinter, inputs) != before",
-        "writes = before != before",
+        "after = _fingerprints(fingerprinter, inputs)",
+        "after = before",
         (f"{CALIBRATED}::test_in_place_modules_say_so_and_are_still_judged",),
         "D4",
+    ),
+    Mutant(
+        "what-is-only-read-may-be-ignored",
+        CALIBRATE,
+        "if k in written or tensor.shape",
+        "if True or tensor.shape",
+        (f"{JUDGED}::test_what_a_task_only_reads_must_matter",),
+    ),
+    Mutant(
+        "a-place-for-the-answer-is-a-flaw",
+        CALIBRATE,
+        "if k in written or tensor.shape",
+        "if tensor.shape",
+        (f"{JUDGED}::test_where_a_task_writes_its_answer_nothing_need_be_read",),
     ),
     Mutant(
         "zeros-mutant-is-right",
