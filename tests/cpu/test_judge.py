@@ -331,6 +331,49 @@ def test_what_a_task_only_reads_must_matter(judge: Judge, into_its_data: Path) -
         judge.evaluate(load_problem(into_its_data), from_text(SUBMISSION_INTO.format(returned="c")))
 
 
+def test_a_task_that_adds_to_its_data_is_judged_by_data_as_it_was(judge: Judge, into_its_data: Path) -> None:
+    _change(into_its_data / "reference.py", ("output[...] = a + b", "output += a * b"))
+    verdict = judge.evaluate(
+        load_problem(into_its_data),
+        from_text("def custom_kernel(data):\n    a, b, c = data\n    return c.add_(a * b)\n"),
+    )
+    assert verdict.status == "passed"
+    assert "nondeterministic" not in {finding.code for finding in verdict.findings}
+
+
+SHARED = "range(3))[:2] * 2", "a, b, output, _ = data"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ((("range(3))", SHARED[0]), ("a, b, output = data", SHARED[1])), UserError, "shares memory"),
+        ((("return output", "return None"),), FlawedProblem, "no case has an output with elements"),
+    ],
+)
+def test_tasks_that_cannot_be_judged_say_why(
+    judge: Judge, into_its_data: Path, changes: tuple[tuple[str, str], ...], error: type[Exception], text: str
+) -> None:
+    _change(into_its_data / "reference.py", *changes)
+    with pytest.raises(error, match=text):
+        judge.evaluate(load_problem(into_its_data), from_text(SUBMISSION_INTO.format(returned="c")))
+
+
+def test_parts_of_data_may_have_gaps(judge: Judge, into_its_data: Path) -> None:
+    gaps = ("(size, size, generator=generator)", "(size, 2 * size, generator=generator)[:, ::2]")
+    _change(into_its_data / "reference.py", gaps)
+    right = from_text(SUBMISSION_INTO.format(returned="c"))
+    assert judge.evaluate(load_problem(into_its_data), right).status == "passed"
+
+
+def _change(path: Path, *changes: tuple[str, str]) -> None:
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
 def test_kernelbot_reference_is_not_importable(judge: Judge) -> None:
     problem = load_problem(DATA / "kernelbot" / "rowsum")
     verdict = judge.evaluate(

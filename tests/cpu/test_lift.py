@@ -280,7 +280,7 @@ benchmarks:
 
 DRAWN = "torch.randn(rows, cols, generator=generator)"
 TAKEN = [
-    (f"{DRAWN}, 1", "x, _", "y ="),
+    (f"{DRAWN}, 1, None", "x, _, _", "y ="),
     (DRAWN, "x", "y ="),
     (f"{DRAWN}, torch.empty(rows)", "x, y", "y[...] ="),
     (f"{DRAWN}, torch.ones(rows)", "x, y", "y +="),
@@ -331,6 +331,17 @@ def test_a_task_that_exchanges_its_inputs_leaves_what_the_reference_leaves(
         module_from(written, tmp_path).custom_kernel(tuple(mine)), (before[1].tanh() * 3).sum(-1)
     )
     assert torch.equal(mine[0], before[1]) and torch.equal(mine[1], before[0])
+
+
+def test_a_number_that_has_no_literal_is_refused(tmp_path: Path) -> None:
+    endless = TASK.format(data=f'{DRAWN}, float("inf")', taken="x, _", answer="y =")
+    for name, text in (("task.yml", LISTED), ("task.py", "input_t = object"), ("reference.py", endless)):
+        (tmp_path / name).write_text(text)
+    problem = load_problem(tmp_path)
+    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
+        captured = capturer.capture("base", 300.0)
+    with pytest.raises(lift.CannotLift, match="inf, which cannot be written down"):
+        lift.read(captured)
 
 
 HOPPER = {

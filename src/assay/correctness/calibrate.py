@@ -90,6 +90,9 @@ def calibrate(
         raise UserError(f"the specification returns a {min(kinds)}, which cannot be judged: return tensors")
     after = _fingerprints(fingerprinter, inputs)
     written = {k for k, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]}
+    places = [t.untyped_storage().data_ptr() for t in _tensors(inputs)]
+    if any(places.count(places[k]) > 1 for k in written):
+        raise UserError("the specification writes into an input that shares memory with another one")
     shares = not _storages(outputs).isdisjoint(_storages(_tensors(inputs)))
     if written:
         inputs = instance.make_inputs(seeds[1], device)
@@ -243,7 +246,7 @@ def _storages(tensors: list[torch.Tensor]) -> set[int]:
 
 
 def _fingerprints(fingerprinter: Fingerprinter, inputs: list[Any]) -> list[int]:
-    return [fingerprinter.of(t.reshape(-1).view(torch.uint8)) for t in _tensors(inputs)]
+    return [fingerprinter.of(t.contiguous().reshape(-1).view(torch.uint8)) for t in _tensors(inputs)]
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -164,14 +164,16 @@ def is_full_size(case: Case) -> bool:
 def _flaws(problem: Problem, cases: list[PreparedCase]) -> tuple[str, ...]:
     """Why no verdict on this problem would mean anything; empty if one would."""
     calibrations = [c.calibration for c in cases if any(0 not in shape for shape in c.calibration.shapes)]
+    if not calibrations:
+        return ("no case has an output with elements",)
     flaws = []
     if cases[0].calibration.random:
         flaws.append("the specification does not agree with itself on one input (randomness in forward)")
     elif not any(c.discriminates for c in calibrations):
         passing = sorted(set.intersection(*(set(c.survivors) for c in calibrations)) or {"some"})
         flaws.append(f"wrong answers pass on every case: {', '.join(_MEANING.get(n, n) for n in passing)}")
-    dead = set.intersection(*(set(c.dead_inputs) for c in calibrations)) if calibrations else set()
-    open_outputs = set.intersection(*(set(c.undecidable) for c in calibrations)) if calibrations else set()
+    dead = set.intersection(*(set(c.dead_inputs) for c in calibrations))
+    open_outputs = set.intersection(*(set(c.undecidable) for c in calibrations))
     flaws += [f"output {k} cannot be told from a wrong one" for k in sorted(open_outputs)]
     names = dict(enumerate(problem.argument_names))
     flaws += [f"the output ignores input {names.get(k, k)}" for k in sorted(dead)]

@@ -32,10 +32,7 @@ def guards_of(capture: Capture, names: Mapping[str, str], symbols: Mapping[str, 
         names: what each argument of call() is called in the lines of the lifted file.
         symbols: for each symbol the expression that gives its value, such as "x.size(0)".
     """
-    found = [
-        f"type({name}) is {_type_of(value)} and {name} == {value}" for name, value in capture.values.items()
-    ]
-    found = [text.replace("type(None) is NoneType and ", "") for text in found]
+    found = [_is_value(name, value) for name, value in capture.values.items()]
     found += [f"{attribute(path)} == {value}" for path, value in capture.settings.items()]
     if capture.training is not None:
         found.append("self.training" if capture.training else "not self.training")
@@ -83,8 +80,16 @@ def _names(text: str) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - FUNCTIONS.keys()
 
 
-def _type_of(literal: str) -> str:
-    return type(ast.literal_eval(literal)).__name__
+def _is_value(name: str, literal: str) -> str:
+    try:
+        value = ast.literal_eval(literal)
+    except ValueError:
+        raise CannotLift(f"the input {name} is {literal}, which cannot be written down") from None
+    return (
+        f"{name} is None"
+        if value is None
+        else f"type({name}) is {type(value).__name__} and {name} == {literal}"
+    )
 
 
 def _placement(argument: Argument, name: str, device: str) -> Iterator[str]:
