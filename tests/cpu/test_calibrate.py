@@ -76,7 +76,7 @@ def test_ordinary_cases_discriminate_in_every_dtype(name: str, dtype: torch.dtyp
     for seed in range(3):
         found = of(function, normal(*shapes, dtype=dtype), (seed, seed + 10, seed + 30))
         assert found.discriminates and found.survivors == () and not found.random
-        assert found.dead_inputs == () and not found.writes_inputs and found.oracle == "float64"
+        assert found.dead_inputs == () and found.written == () and found.oracle == "float64"
         assert "downgraded" not in found.unseen or name in ("argmax", "scalar")
 
 
@@ -220,7 +220,7 @@ def test_modules_that_compute_in_float_have_a_float64_oracle_all_the_same() -> N
 )
 def test_in_place_modules_say_so_and_are_still_judged(function: Callable[..., Any]) -> None:
     found = of(function, normal((20, 100)))
-    assert found.writes_inputs and found.discriminates and found.dead_inputs == ()
+    assert found.written == (0,) and found.discriminates and found.dead_inputs == ()
     instance = Drawn(lambda: Function(function), normal((20, 100)))
     reference = Reference(instance, Precision(), CPU, 0)  # type: ignore[arg-type]
     inputs = instance.make_inputs(5, CPU)

@@ -48,6 +48,7 @@ def judged(tmp_path: Path) -> Callable[..., tuple[CaseEvidence, InProcessChild]]
         layout: str = "given",
         deterministic: bool = False,
         module: Callable[[], torch.nn.Module] = Model,
+        draw: Callable[[torch.Generator], list[Any]] = draw,
     ) -> tuple[CaseEvidence, InProcessChild]:
         precision = Precision(deterministic=deterministic)
         case = prepared_case(module, draw, precision, Case("nominal", layout=layout))
@@ -214,6 +215,90 @@ def test_what_the_specification_writes_itself_is_allowed(judged: Judge) -> None:
 
     evidence, _ = judged(honest, module=InPlace)
     assert evidence.result.outcome == "passed" and "input_modified" not in codes(evidence.findings)
+
+
+class WritesHalf(torch.nn.Module):
+    """Writes into the first of two inputs and returns memory of its own."""
+
+    def forward(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return out.copy_(x * 2) + 1
+
+
+def draw_two(generator: torch.Generator) -> list[Any]:
+    return [torch.zeros(16, 24), torch.randn(16, 24, generator=generator)]
+
+
+class ReturnsIt(WritesHalf):
+    def forward(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return out.copy_(x * 2)
+
+
+@pytest.mark.parametrize("layout", ["given", "strided", "offset"])
+@pytest.mark.parametrize("module", [WritesHalf, ReturnsIt])
+def test_of_what_is_given_only_what_the_specification_writes_may_be_written(
+    judged: Judge, layout: str, module: type[torch.nn.Module]
+) -> None:
+    def spoiling(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        outputs = module(*inputs)
+        if call == 3:
+            inputs[1][7, 11] += 1
+        return outputs
+
+    evidence, _ = judged(honest, module=module, layout=layout, draw=draw_two)
+    assert evidence.result.outcome == "passed" and evidence.findings == []
+    evidence, _ = judged(spoiling, module=module, layout=layout, draw=draw_two)
+    assert evidence.result.outcome == "rejected" and codes(evidence.findings) == {"input_modified"}
+
+
+def test_gaps_beside_what_may_be_written_may_not(judged: Judge) -> None:
+    def answering(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        outputs = module(*inputs)
+        if call == 3:
+            inputs[0].as_strided((8,), (1,))[1] = 1.0
+        return outputs
+
+    evidence, _ = judged(answering, module=WritesHalf, layout="strided", draw=draw_two)
+    assert evidence.result.outcome == "rejected" and codes(evidence.findings) == {"input_modified"}
+
+
+@pytest.mark.parametrize("module", [WritesHalf, ReturnsIt])
+def test_one_buffer_for_all_outputs_is_noticed_where_inputs_are_written(
+    judged: Judge, module: type[torch.nn.Module]
+) -> None:
+    buffer = torch.empty(16, 24)
+
+    def answering(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return buffer.copy_(module(*inputs))
+
+    evidence, _ = judged(answering, module=module, draw=draw_two)
+    assert evidence.result.outcome == "rejected"
+    assert codes(evidence.findings) == {"aliased_output", "late_write"}
+
+
+def test_an_answer_may_be_fresh_where_the_specifications_is_an_input(judged: Judge) -> None:
+    evidence, _ = judged(lambda call, inputs, module: inputs[1] * 2, module=ReturnsIt, draw=draw_two)
+    assert evidence.result.outcome == "passed" and evidence.findings == []
+
+
+@pytest.mark.parametrize("layout", ["given", "strided", "transposed", "offset"])
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[:, 0], lambda x: x[:1].expand(3, 24)])
+def test_a_view_of_an_input_may_be_kept_as_long_as_its_input(
+    judged: Judge, layout: str, view: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    class Viewed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return view(x)
+
+    evidence, _ = judged(honest, module=Viewed, layout=layout)
+    assert evidence.result.outcome == "passed" and evidence.findings == []
+
+
+def test_only_outputs_that_are_memory_of_an_input_in_the_specification_may_be(judged: Judge) -> None:
+    def answering(call: int, inputs: list[Any], module: torch.nn.Module) -> Any:
+        return inputs[0].copy_(module(*inputs))
+
+    evidence, _ = judged(answering, module=WritesHalf, draw=draw_two)
+    assert evidence.result.outcome == "rejected" and codes(evidence.findings) == {"aliased_output"}
 
 
 class Doubled(torch.nn.Module):

@@ -46,10 +46,10 @@ class Calibration:
     dtypes: tuple[str, ...]
     structure: Any
     """How the outputs nest (`values.skeleton`)."""
-    writes_inputs: bool
-    """The specification itself writes into its inputs, so a candidate may."""
-    shares_inputs: bool
-    """The specification itself returns memory of its inputs (a view, say), so a candidate may."""
+    written: tuple[int, ...] = ()
+    """Inputs into which the specification itself writes, so a candidate may."""
+    lent: tuple[int, ...] = ()
+    """Outputs that are memory of an input in the specification itself (a view, say), so they may be."""
     input_bytes: int = 0
     strides: tuple[tuple[int, ...], ...] = ()
     """How the specification's outputs lie in memory; row-major where they leave gaps."""
@@ -93,15 +93,15 @@ def calibrate(
     places = [t.untyped_storage().data_ptr() for t in _tensors(inputs)]
     if any(places.count(places[k]) > 1 for k in written):
         raise UserError("the specification writes into an input that shares memory with another one")
-    shares = not _storages(outputs).isdisjoint(_storages(_tensors(inputs)))
+    lent = [k for k, t in enumerate(outputs) if not _storages([t]).isdisjoint(_storages(_tensors(inputs)))]
     if written:
         inputs = instance.make_inputs(seeds[1], device)
     known = Calibration(
         shapes=tuple(tuple(t.shape) for t in outputs),
         dtypes=tuple(dtype_name(t.dtype) for t in outputs),
         structure=skeleton(tree),
-        writes_inputs=bool(written),
-        shares_inputs=shares,
+        written=tuple(sorted(written)),
+        lent=tuple(lent),
         input_bytes=sum(t.numel() * t.element_size() for t in _tensors(inputs)),
         strides=tuple(own_strides(t) for t in outputs),
         lazy=tuple(any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True)) for t in outputs),

@@ -43,12 +43,8 @@ class CaseEvidence:
     state: str = "none"
 
 
-@dataclass(slots=True)
-class _Kept:
-    """An output the child still holds, and what it was when it was first read."""
-
-    fingerprints: list[int]
-    facts: list[OutputFact]
+_Kept = list[int]
+"""What the tensors of an answer that the child still holds were when they were first read: fingerprints."""
 
 
 class CaseRunner:
@@ -116,16 +112,14 @@ class CaseRunner:
     def keep_many(self, case: PreparedCase) -> list[Finding]:
         """More answers kept at once than whoever hands out the same few buffers in turn has of them."""
         run = Run(case, secrets.randbits(31), self._device, self._precision)
-        if run.lends_inputs:
-            return []
         self._child.ask("release", timeout_s=self._policy.call_timeout_s)
         self._seat.construct(run)
         spec = run.instance
         drawn = [spec.make_inputs(secrets.randbits(62), self._device) for _ in range(KEPT_AT_ONCE)]
-        calls = laid_side_by_side(self._desk, drawn, spec.case.layout)
+        calls = laid_side_by_side(self._desk, drawn, spec.case.layout, run.calibration.written)
         burst = self._seat.burst(run, calls, hold=True)
         self._look_at_one(run, drawn, burst.answers)
-        kept = [_Kept(self._desk.fingerprints(answer.got), answer.facts) for answer in burst.answers]
+        kept = [self._desk.fingerprints(answer.got) for answer in burst.answers]
         return burst.answers[0].findings[:1] + self._read_again(run, kept)
 
     def _look_at_one(self, run: Run, drawn: list[list[Any]], answers: list[Answer]) -> None:
@@ -155,7 +149,7 @@ class CaseRunner:
         inputs = run.instance.make_inputs(secrets.randbits(62), self._device)
         tensors: list[torch.Tensor] = []
         tree = carried(inputs, tensors, "get_inputs()")
-        places = self._desk.lay(tensors, run.instance.case.layout)
+        places = self._lay(run, tensors)
         how = {"grad": "no_grad", "hold": False, "timing": "warm", "cover_us": self._seat.cover_us}
         return run, inputs, {"inputs": tree, "tensors": places, **how}
 
@@ -169,9 +163,8 @@ class CaseRunner:
         tensors: list[torch.Tensor] = []
         tree = carried(inputs, tensors, "get_inputs()")
         # Call 1 finds new contents under the very tensors of call 0; later ones come from elsewhere.
-        places = self._desk.lay(tensors, run.instance.case.layout, within_bytes=NEARBY_BYTES if k > 1 else 0)
-        # What shares memory with an input changes when the next one is laid out.
-        hold = (held + 1) * room <= HELD_BYTES and not run.lends_inputs
+        places = self._lay(run, tensors, within_bytes=NEARBY_BYTES if k > 1 else 0)
+        hold = (held + 1) * room <= HELD_BYTES
         timing = "idle" if self.first_call is None else secrets.choice(MODES)
         how = {"grad": grad, "hold": hold, "timing": timing, "cover_us": self._seat.cover_us}
         head = {"inputs": tree, "tensors": places, **how}
@@ -183,10 +176,14 @@ class CaseRunner:
             report = self._compare_state(run, inputs, report, how)
         findings = answer.findings
         if report.ok and k == 0 and room <= REPEAT_BYTES:
-            if run.calibration.writes_inputs:
-                self._desk.lay(tensors, run.instance.case.layout)  # as they were, in the same places
+            if run.calibration.written:
+                self._lay(run, tensors)  # as they were, in the same places
             findings += self._repeat(run, head, answer.got)
-        return report, findings, [_Kept(prints, answer.facts)] if hold and answer.got else []
+        return report, findings, [prints] if hold and answer.got else []
+
+    def _lay(self, run: Run, tensors: list[torch.Tensor], within_bytes: int = 0) -> list[dict[str, Any]]:
+        layout = run.instance.case.layout
+        return self._desk.lay(tensors, layout, within_bytes=within_bytes, written=run.calibration.written)
 
     def _compare_state(self, run: Run, inputs: list[Any], outputs: Report, how: dict[str, Any]) -> Report:
         """What two calls have left in its buffers, which are given anew before the next; whoever brings them
@@ -197,7 +194,7 @@ class CaseRunner:
         second = run.instance.make_inputs(secrets.randbits(62), self._device)
         tensors: list[torch.Tensor] = []
         tree = carried(second, tensors, "get_inputs()")
-        places = self._desk.lay(tensors, run.instance.case.layout)
+        places = self._lay(run, tensors)
         self._seat.answer(run, {"inputs": tree, "tensors": places, **how, "hold": False})
         wanted = run.reference.state()
         forms = [(tuple(wanted[name].shape), dtype_name(wanted[name].dtype)) for name in names]
@@ -247,10 +244,10 @@ class CaseRunner:
         for index, before in enumerate(kept):
             self._desk.clear_mailbox(0)
             request = {"index": index, "strides": strides}
-            self._child.ask("held", request, timeout_s=self._policy.call_timeout_s)
-            taken = self._desk.take(room_bytes)
-            now = self._desk.fingerprints(unpacked(taken, before.facts, strides))
-            if now != before.fingerprints:
+            reply = self._child.ask("held", request, timeout_s=self._policy.call_timeout_s)
+            facts = decode_list(OutputFact, reply.head.get("tensors"))
+            now = self._desk.fingerprints(unpacked(self._desk.take(room_bytes), facts, strides))
+            if now != before:
                 text = "an output changed after it was returned: a late write or a shared buffer"
                 return [Finding("late_write", text, True, run.instance.case.name)]
         return []

@@ -85,7 +85,8 @@ class Course:
         tensors: list[torch.Tensor] = []
         tree = carried(self.inputs, tensors, "get_inputs()")
         spread = self._spread_bytes if moved else 0
-        places = self.desk.lay(tensors, self.case.instance.case.layout, within_bytes=spread)
+        layout, written = self.case.instance.case.layout, self.run.calibration.written
+        places = self.desk.lay(tensors, layout, within_bytes=spread, written=written)
         self._head = {"inputs": tree, "tensors": places, "grad": "no_grad", "hold": False}
 
     def burst_calls(self, each_us: float, launch_us: float) -> int:
@@ -109,11 +110,12 @@ class Course:
         self._lay_burst()
 
     def _lay_burst(self) -> None:
-        self._calls = laid_side_by_side(self.desk, self._burst, self.case.instance.case.layout)
+        layout, written = self.case.instance.case.layout, self.run.calibration.written
+        self._calls = laid_side_by_side(self.desk, self._burst, layout, written)
 
     def ask_burst(self, seat: Seat) -> Burst:
         """All calls that were dealt, in one exchange."""
-        if self.run.lends_inputs:
+        if self.run.calibration.written:
             self._lay_burst()
         if self._shop.device.type != "cuda":
             return seat.burst(self.run, self._calls)
@@ -128,7 +130,7 @@ class Course:
 
     def ask(self, seat: Seat, mode: str, *, cover_us: int | None = None, graphed: bool = False) -> Answer:
         """One call on the input that was dealt; contestants that are compared get the same cover."""
-        if self.run.lends_inputs:  # the one before may have written into them, and was allowed to
+        if self.run.calibration.written:  # the one before may have written into them, and was allowed to
             self._lay(moved=not graphed)
         head = {**self._head, "timing": mode, "graphed": graphed, "cover_us": cover_us or seat.cover_us}
         answer = seat.answer(self.run, head)

@@ -8,7 +8,7 @@ Answers are copied off the moment the child says it is done.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -40,6 +40,7 @@ class Desk:
         self._arenas: dict[str, Arena] = {}
         self._placements: list[Placement] = []
         self._laid = slice(0)
+        self._writable: list[Placement] = []
         self._fingerprint = 0
         self._gate: Gate | None = None
 
@@ -66,7 +67,13 @@ class Desk:
         self._arena("flush", size_bytes)
 
     def lay(
-        self, tensors: list[torch.Tensor], layout: str, *, within_bytes: int = 0, calls: int = 1
+        self,
+        tensors: list[torch.Tensor],
+        layout: str,
+        *,
+        within_bytes: int = 0,
+        calls: int = 1,
+        written: Collection[int] = (),
     ) -> list[dict[str, Any]]:
         """Copy tensors onto the desk under a layout; returns their places.
 
@@ -74,6 +81,7 @@ class Desk:
             calls: of how many calls these are the inputs.
             within_bytes: somewhere new within so many bytes; 0 for the same places as ever, so that new
                 contents appear under the same tensors.
+            written: which of a call's inputs a candidate may write into.
         """
         slots = within_bytes // ALIGNMENT_BYTES
         start = ALIGNMENT_BYTES * (1 + secrets.randbelow(slots)) if slots else 0
@@ -91,7 +99,9 @@ class Desk:
         for tensor, placement in zip(tensors, placements, strict=True):
             fill(placement, arena.bytes, tensor)
         self._settle()
-        self._fingerprint = self._fingerprinter.of(self._on_device(arena.bytes[self._laid]))
+        each = max(1, len(tensors) // calls)
+        self._writable = [placement for k, placement in enumerate(placements) if k % each in written]
+        self._fingerprint = self._watched()
         return [placement.plain() for placement in placements]
 
     def withhold(self, tensors: list[torch.Tensor]) -> Callable[[], None]:
@@ -118,9 +128,16 @@ class Desk:
         words[: words.numel() // 4 * 4].view(torch.int32).add_(1)
 
     def inputs_untouched(self) -> bool:
-        """Whether every byte laid out, gaps between elements included, is as it was."""
-        laid = self._arenas["in"].bytes[self._laid]
-        return self._fingerprinter.of(self._on_device(laid)) == self._fingerprint
+        """Whether every byte that is not for writing, gaps between elements included, is as it was."""
+        return self._watched() == self._fingerprint
+
+    def _watched(self) -> int:
+        laid = self._on_device(self._arenas["in"].bytes[: self._laid.stop])
+        if self._writable:
+            laid = laid.clone()
+            for placement in self._writable:
+                _elements(placement, laid).zero_()
+        return self._fingerprinter.of(laid[self._laid])
 
     def need_mailbox(self, capacity_bytes: int) -> None:
         """Room for answers, which everybody who is asked next has to see."""
@@ -189,12 +206,17 @@ def _stored(
     placement: Placement, arena_bytes: torch.Tensor, tensor: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A place and what belongs there, each element once."""
+    view = _elements(placement, arena_bytes)
+    # An expanded input: writing its one stored copy writes all of them.
+    return view, tensor if view.shape == tensor.shape else tensor.as_strided(view.shape, tensor.stride())
+
+
+def _elements(placement: Placement, arena_bytes: torch.Tensor) -> torch.Tensor:
+    """What is stored at a place, each element once."""
     view = placement.view(arena_bytes)
-    if 0 in placement.strides and tensor.numel():
-        # An expanded input: writing its one stored copy writes all of them.
-        shape = _stored_shape(placement)
-        return view.as_strided(shape, placement.strides), tensor.as_strided(shape, tensor.stride())
-    return view, tensor
+    if 0 in placement.strides and view.numel():
+        return view.as_strided(_stored_shape(placement), placement.strides)
+    return view
 
 
 def _stored_shape(placement: Placement) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +26,8 @@ class Run:
         self.instance = case.instance
         self.calibration = case.calibration
         self.precision = precision
-        self.free_contents = case.free_contents and not case.calibration.writes_inputs
+        self.free_contents = case.free_contents and not case.calibration.written
         self.kept = frozenset(case.kept)
-        self.lends_inputs = case.calibration.writes_inputs or case.calibration.shares_inputs
         self.first_inputs: list[Any] = []
         self.renewals = 0
         self.seed = seed
@@ -103,7 +103,9 @@ def construction(
     }
 
 
-def laid_side_by_side(desk: Desk, many: list[list[Any]], layout: str) -> list[dict[str, Any]]:
+def laid_side_by_side(
+    desk: Desk, many: list[list[Any]], layout: str, written: Collection[int] = ()
+) -> list[dict[str, Any]]:
     """The inputs of many calls on the desk at once; where each call's lie."""
     tensors: list[torch.Tensor] = []
     calls: list[dict[str, Any]] = []
@@ -112,7 +114,7 @@ def laid_side_by_side(desk: Desk, many: list[list[Any]], layout: str) -> list[di
         tree = carried(inputs, own := [], "get_inputs()")
         tensors += own
         calls.append({"inputs": tree, "tensors": slice(first, len(tensors))})
-    places = desk.lay(tensors, layout, calls=len(many))
+    places = desk.lay(tensors, layout, calls=len(many), written=written)
     return [{**call, "tensors": places[call["tensors"]]} for call in calls]
 
 

@@ -18,7 +18,15 @@ from assay.judge.run import Answer, Burst, Run, checked_tree, construction, form
 from assay.records import CandidateFailure, Finding, JudgeFault
 from assay.speed.samples import Timed
 from assay.worker import Child, Nudge, protocol
-from assay.worker.messages import OutputFact, Sample, decode_burst, decode_list, decode_names, decode_sample
+from assay.worker.messages import (
+    AN_INPUT,
+    OutputFact,
+    Sample,
+    decode_burst,
+    decode_list,
+    decode_names,
+    decode_sample,
+)
 
 LEAST_COVER_US, MOST_COVER_US = 50, 2000
 COVER_FACTOR = 2.0
@@ -135,7 +143,7 @@ class Seat:
         if sample is not None:
             self.launch_us.append(sample.launch_us)
             answer.timed = Timed(sample.device_us, sample.host_us, sample.sm_mhz, wall_us, sample.launch_us)
-        answer.findings = self._findings(run, answer.facts)
+        answer.findings = self._findings(run, [answer])
         return answer
 
     def burst(self, run: Run, calls: list[dict[str, Any]], *, hold: bool = False) -> Burst:
@@ -182,7 +190,7 @@ class Seat:
         self.child.watch()
         parts = zip(decode_burst(reply.head.get("answers"), calls), taken.chunk(calls), strict=True)
         answers = [self._read(run, *part) for part in parts]
-        answers[0].findings = self._findings(run, [fact for answer in answers for fact in answer.facts])
+        answers[0].findings = self._findings(run, answers)
         return Burst(answers, None if spent_us is None else spent_us / calls)
 
     def _calls(self, run: Run, calls: list[dict[str, Any]], room: int) -> dict[str, Any]:
@@ -215,13 +223,14 @@ class Seat:
         poison = {"poison_bytes": sizes, "pattern": secrets.randbits(32)}
         return {**poison, "strides": run.calibration.strides}
 
-    def _findings(self, run: Run, facts: list[OutputFact]) -> list[Finding]:
+    def _findings(self, run: Run, answers: list[Answer]) -> list[Finding]:
         findings = []
         case = run.instance.case.name
-        if not self._desk.inputs_untouched() and not run.calibration.writes_inputs:
+        if not self._desk.inputs_untouched():
             findings.append(Finding("input_modified", "the candidate wrote into its inputs", True, case))
-        for fact in facts:
-            if fact.aliases and not run.lends_inputs:
+        for k, fact in (pair for answer in answers for pair in enumerate(answer.facts)):
+            is_lent = k in run.calibration.lent and fact.aliases == AN_INPUT
+            if fact.aliases and not is_lent:
                 text = f"an output shares memory with {fact.aliases}"
                 findings.append(Finding("aliased_output", text, True, case))
         return findings

@@ -39,6 +39,7 @@ from assay.worker.gate import done_of, go_of, queue_wait, queue_write
 from assay.worker.graphed import GraphedCall
 from assay.worker.lending import lend
 from assay.worker.loading import load_candidate
+from assay.worker.messages import AN_INPUT
 from assay.worker.muting import Launches, mute
 from assay.worker.placement import Placement
 from assay.worker.reports import failure_reply, raised_reply
@@ -222,9 +223,14 @@ class Session:
             facts = self._deliver(leaves, self._arenas["out"].bytes, head["strides"])
             self._settle()
         if head["hold"]:
-            self._held.append(leaves)
+            self._hold(leaves, facts)
         self._give_back_inputs()
         return {"ok": True, "outputs": tree, "tensors": facts}
+
+    def _hold(self, leaves: list[torch.Tensor], facts: list[dict[str, Any]]) -> None:
+        """Keep an answer; what is memory of an input is gone with the next one."""
+        told = zip(leaves, facts, strict=True)
+        self._held.append([torch.clone(leaf) if fact["aliases"] == AN_INPUT else leaf for leaf, fact in told])
 
     def do_sample(self, _message: protocol.Message) -> dict[str, Any]:
         """The last call's times; asked for apart, so that the answer itself goes out at once."""
@@ -246,9 +252,10 @@ class Session:
                 leaves: list[torch.Tensor] = []
                 tree = _carried(entry(inputs), leaves)
                 part = mailbox[k * head["room_bytes"] : (k + 1) * head["room_bytes"]]
-                answers.append({"outputs": tree, "tensors": self._deliver(leaves, part, head["strides"])})
+                facts = self._deliver(leaves, part, head["strides"])
+                answers.append({"outputs": tree, "tensors": facts})
                 if head["hold"]:
-                    self._held.append(leaves)
+                    self._hold(leaves, facts)
             if head["gate"]:
                 queue_write(done_of(self._arenas["gate"].bytes), head["gate"])
             else:

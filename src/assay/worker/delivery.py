@@ -10,6 +10,7 @@ import torch
 
 from assay.problems.layouts import dense_strides, same_order
 from assay.problems.values import dtype_name
+from assay.worker.messages import AN_INPUT
 from assay.worker.placement import Form, is_lazy, place_densely
 
 
@@ -63,7 +64,7 @@ def shared_with(leaf: torch.Tensor, inputs: torch.Tensor, held: list[list[torch.
         return None
     address, start = torch.Tensor.data_ptr(leaf), _storage_address(leaf)
     if inputs.data_ptr() <= address < inputs.data_ptr() + inputs.numel():
-        return "an input"
+        return AN_INPUT
     for kept in held:
         for other in kept:
             if is_plain(other) and 0 not in other.shape and _storage_address(other) == start:

@@ -11,6 +11,7 @@ from assay.records.errors import CandidateFailure, UserError
 T = TypeVar("T")
 MODES = ("cold", "warm", "idle")
 """How a call is timed: see stopwatch.py."""
+AN_INPUT = "an input"
 MOST_ITEMS = 4096
 LONGEST_TEXT = 200
 MOST_US = 1e12
@@ -29,6 +30,7 @@ class OutputFact:
     lazy: bool = False
     """Elements share memory (an expanded view) or are yet to be conjugated: copying it out does the work."""
     aliases: str | None = None
+    """What it shares its memory with."""
     as_specified: bool = False
     """It lies in the mailbox with the specification's strides, not in row-major order."""
 
