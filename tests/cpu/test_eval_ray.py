@@ -138,7 +138,7 @@ def test_models_are_asked_by_the_cluster(cluster: Any, suite: Path) -> None:
         crew = RayCrew(cluster.address, {"speed": False}, read_suite(suite))
         with contextlib.closing(crew):
             settings = Settings("openai", "tiny", server.url, retries=0)
-            assert crew.describe_device()[0] == "cpu"
+            assert crew.describe_device().device == "cpu"
             assert crew.complete(settings, Spoken("be brief", "hello")).text == "you said hello"
     assert server.asked[0]["messages"][0]["content"] == "be brief"
 

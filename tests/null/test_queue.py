@@ -126,11 +126,9 @@ def test_a_page_shows_the_parent_what_the_judge_said_and_the_best(queue: Path, v
 
 
 @pytest.mark.parametrize(("device", "suffix"), [("cpu", ".cpp"), ("cuda:0", ".cu")])
-def test_a_page_names_the_languages_of_the_device(
-    queue: Path, view: View, device: str, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("assay.search.queue_proposer.describe_device", lambda name: f"the device {name}")
-    proposer(queue, timeout_s=0.0).propose(Request(1, ASK), View(view.problem, device))
+def test_a_page_names_the_languages_of_the_device(queue: Path, view: View, device: str, suffix: str) -> None:
+    told = f"the device {device}"
+    proposer(queue, described=told, timeout_s=0.0).propose(Request(1, ASK), View(view.problem, device))
     page = (queue / "0001-withdrawn.md").read_text()
     assert f"`0001-answer{suffix}`" in page and f"the device {device}" in page
     assert ("NVRTC" in page) == (suffix == ".cu")

@@ -31,6 +31,7 @@ import assay
 from assay.agents.desk import Arguments, Desk
 from assay.agents.house import Say
 from assay.agents.tools import BY_NAME, INSTRUCTIONS, TOOLS, Tool
+from assay.agents.wire import Heard
 from assay.records import AssayError, UserError, to_plain
 
 PATH = "/mcp"
@@ -125,7 +126,7 @@ async def _serve_stdio(desk: Desk) -> None:
     # the real one, which is given back then.
     async with stdio_server() as (read, write):
         with contextlib.redirect_stdout(sys.stderr):
-            await server.run(read, write, server.create_initialization_options())
+            await server.run(Heard(read, write), write, server.create_initialization_options())
 
 
 def _leave(desk: Desk) -> None:

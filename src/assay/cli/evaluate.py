@@ -131,7 +131,7 @@ def _source(wanted: Wanted, suite: Suite, crew: Crew | RayCrew, console: Console
     from assay.evaluation import FolderSource, ReplaySource, RunSource
 
     if wanted.model is not None:
-        return wanted.model.source(suite, *crew.describe_device(), crew.complete)
+        return wanted.model.source(suite, crew.describe_device(), crew.complete)
     if wanted.replay is not None or wanted.earlier is not None:
         known = ReplaySource(Path(wanted.replay)) if wanted.replay else RunSource(Path(str(wanted.earlier)))
         if strangers := known.strangers(suite):

@@ -13,7 +13,7 @@ from assay.llm import LANGUAGES, Prompts, Settings, read_settings
 from assay.records import UserError
 
 if TYPE_CHECKING:
-    from assay.evaluation import Complete, ModelSource, Suite
+    from assay.evaluation import Complete, Described, ModelSource, Suite
 
 MOST_TOKENS = 16384
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -78,17 +78,17 @@ class ModelWanted:
     language: str | None
     prompts_folder: Path | None
 
-    def source(self, suite: Suite, device: str, described: str, complete: Complete) -> ModelSource:
+    def source(self, suite: Suite, described: Described, complete: Complete) -> ModelSource:
         from assay.evaluation import ModelSource
 
-        prompts = Prompts.read(self.language or language_for(device), self.prompts_folder)
+        prompts = Prompts.read(self.language or language_for(described.device), self.prompts_folder)
         return ModelSource(
             self.settings,
             suite,
             prompts,
             samples=self.samples,
             turns=self.turns,
-            device=described,
+            device=described.words,
             complete=complete,
         )
 

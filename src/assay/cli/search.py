@@ -25,11 +25,11 @@ from assay.records import UserError
 
 if TYPE_CHECKING:
     from assay.archive import SearchArchive
-    from assay.evaluation import Crew, Suite, Workers
+    from assay.evaluation import Crew, Described, Suite, Workers
     from assay.evaluation.ray_crew import RayCrew
     from assay.problems import Problem
     from assay.search import CompilerProposer, Proposer, Status, View
-    from assay.search.protocol import Draft
+    from assay.search.protocol import Draft, Strategy
     from assay.search.snapshot import Command
 
 RUNS, FOUND = Path(".assay/runs"), Path(".assay/found")
@@ -203,11 +203,14 @@ class _Session:
 
     def _device(self, crew: Any) -> str:
         if self._wanted.replay is None:
-            return crew.describe_device()[0]
+            return crew.describe_device().device
         from assay.search import read_recording
 
-        self._archive.set_fact(REPLAYED, str(self._wanted.replay))
-        return read_recording(self._wanted.replay, self._problem).device
+        path, recording = self._wanted.replay, read_recording(self._wanted.replay, self._problem)
+        if not recording.goes_on_in(self._archive):
+            raise UserError(f"{self._archive.path} is no replay of {path}: name a new one with --run")
+        self._archive.set_fact(REPLAYED, str(path))
+        return recording.device
 
     def _open_crew(self) -> Any:
         wanted = self._wanted
@@ -219,13 +222,14 @@ class _Session:
 
     def _drive(self, crew: Workers, device: str, proposers: list[Proposer]) -> str:
         from assay.cli.live_view import open_view
-        from assay.search import STRATEGIES, Pace, Search
+        from assay.search import Pace, Search
         from assay.search.showing import Showing
 
         wanted, limits = self._wanted, self._wanted.limits(polished="compiler" in self._wanted.proposers)
         show_estimate(self._console, self._archive, wanted, [proposer.name for proposer in proposers])
         commands: queue.Queue[Command] = queue.Queue()
-        showing = Showing(self._problem.name, device, wanted.strategy, limits)
+        strategy = self._strategy()
+        showing = Showing(self._problem.name, device, strategy.name, limits)
         width = wanted.width or (4 if wanted.models else 2)
         with open_view(self._console, wanted.plain or wanted.as_json, commands, self._detail) as shown:
 
@@ -238,7 +242,7 @@ class _Session:
                 self._problem,
                 device,
                 proposers,
-                STRATEGIES[wanted.strategy](wanted.seed),
+                strategy,
                 crew,
                 limits=limits,
                 pace=Pace(open=width, waiting=1 if width == 1 else 2),
@@ -249,6 +253,14 @@ class _Session:
             )
             return search.drive(self._tell_waiting)
 
+    def _strategy(self) -> Strategy:
+        from assay.search import STRATEGIES, read_recording
+
+        wanted = self._wanted
+        if wanted.replay is not None:
+            return read_recording(wanted.replay, self._problem).strategy
+        return STRATEGIES[wanted.strategy](wanted.seed)
+
     def _proposers(self, crew: Crew | RayCrew, device: str) -> tuple[list[Proposer], CompilerProposer | None]:
         from assay.search import CompilerProposer, EarlierProposer, QueueProposer, read_recording
 
@@ -258,12 +270,14 @@ class _Session:
             found += read_recording(wanted.replay, self._problem).proposers
         if "compiler" in wanted.proposers:
             _require_cxx(device)
-            compiler = CompilerProposer(self._problem, self._case(device), device, wanted.seed)
+            told = crew.describe_device()
+            compiler = CompilerProposer(self._problem, self._case(told), device, wanted.seed, told.facts)
             found.append(compiler)
         if wanted.models:
             found += self._models(crew, device)
         if wanted.queue_folder is not None:
-            found.append(QueueProposer(wanted.queue_folder, stop=self._ended))
+            told = crew.describe_device()
+            found.append(QueueProposer(wanted.queue_folder, described=told.words, stop=self._ended))
         if wanted.earlier:
             found.append(EarlierProposer.read(wanted.earlier, self._problem, device))
         return found, compiler
@@ -273,7 +287,7 @@ class _Session:
 
         wanted = self._wanted
         prompts = read_prompts(wanted.language or language_for(device), wanted.prompts_folder)
-        described = crew.describe_device()[1]
+        described = crew.describe_device().words
         tiles = _tiles_for(described)
         return [
             ModelProposer(settings, prompts, device=described, complete=crew.complete, name=name, tiles=tiles)
@@ -286,10 +300,10 @@ class _Session:
 
         return [] if self._wanted.queue_folder is None else injected(self._wanted.queue_folder)
 
-    def _case(self, device: str) -> Any:
-        from assay.judge import Policy, device_memory, scored_case
+    def _case(self, told: Described) -> Any:
+        from assay.judge import Policy, scored_case
 
-        return scored_case(self._problem, Policy(**self._policy), device_memory(device))
+        return scored_case(self._problem, Policy(**self._policy), told.memory)
 
     def _detail(self, candidate: int) -> str:
         """Asked from the view's own thread, so it reads what was last shown, not the archive."""

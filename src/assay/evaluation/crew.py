@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from assay.evaluation.devices import Described, describe_device
 from assay.evaluation.line import Done, Line, Task
-from assay.evaluation.model_source import describe_device
 from assay.evaluation.process import WorkerProcess
 from assay.llm import Answer, Settings, Spoken, complete
 
@@ -49,9 +49,9 @@ class Crew:
                     member.result()
             return None
 
-    def describe_device(self) -> tuple[str, str]:
-        """Kind and description of what judges here."""
-        return self._devices[0], describe_device(self._devices[0])
+    def describe_device(self) -> Described:
+        """What judges here."""
+        return describe_device(self._devices[0])
 
     def complete(self, settings: Settings, prompt: Spoken) -> Answer:
         """Asks a model, from this machine."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from assay.archive import Judged, Planned, Transcript
 from assay.evaluation.suite import Suite
-from assay.judge import read_device
 from assay.llm import Answer, Prompts, Settings, Spoken, extract, feedback
 from assay.profile import advice_lines
 from assay.records import Passed, UserError, digest
@@ -104,16 +101,3 @@ def _line(one: Judged) -> str:
     if isinstance(verdict, Passed) and verdict.speed is not None:
         end = f"passed, {verdict.speed.ratio.middle:.3f} times the speed of {verdict.speed.opponent}"
     return f"{one.candidate.turn + 1}. {end} (source {digest(one.candidate.source)[:8]})"
-
-
-def describe_device(device: str) -> str:
-    """In words a model knows."""
-    if not device.startswith("cuda"):
-        return f"a CPU with {torch.get_num_threads()} threads (torch {torch.__version__})"
-    about = read_device(device)
-    return (
-        f"{about['name']}, compute capability {about['major']}.{about['minor']}, "
-        f"{about['multi_processor_count']} SMs, {int(about['total_memory']) / 2**30:.0f} GiB, "
-        f"{int(about['L2_cache_size']) / 2**20:.0f} MiB of L2 "
-        f"(torch {torch.__version__}, CUDA {torch.version.cuda})"
-    )

@@ -18,6 +18,7 @@ from typing import Any
 from assay.build import needs_build
 from assay.candidates import candidate_from_source
 from assay.evaluation import ray_parts
+from assay.evaluation.devices import Described
 from assay.evaluation.line import Done, Line, Task
 from assay.evaluation.suite import Suite
 from assay.llm import Answer, Settings, Spoken
@@ -77,6 +78,7 @@ class RayCrew:
         self._idle: list[Seat] = []
         self._builds: dict[int, Any] = {}
         self._tries: dict[int, int] = {}
+        self._described: Described | None = None
         self._arch: str | None = None
         self._can_build = False
         self._staffed_at = -STAFF_EVERY_S
@@ -107,12 +109,27 @@ class RayCrew:
             raise UserError(told["error"])
         return from_plain(Answer, told, "answer")
 
-    def describe_device(self) -> tuple[str, str]:
-        """Kind and description of what judges here; asked before anybody judges."""
+    def describe_device(self) -> Described:
+        """What judges here, as one of the nodes says; asked once, before anybody judges."""
+        if self._described is None:
+            self._described = self._ask_for_device()
+        return self._described
+
+    def _ask_for_device(self) -> Described:
         gpus = 1 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0
         task = self._ray.remote(ray_parts.describe_remotely).options(num_gpus=gpus, num_cpus=0)
-        device, described = json.loads(self._ray.get(task.remote("cuda:0" if gpus else "cpu")))
-        return device, described
+        asked = task.remote("cuda:0" if gpus else "cpu")
+        try:
+            told = json.loads(self._ray.get(asked, timeout=EMPTY_FOR_S))
+        except self._ray.exceptions.GetTimeoutError as error:
+            self._ray.cancel(asked)
+            raise UserError(f"none of the cluster's GPUs is free for {EMPTY_FOR_S:.0f} s") from error
+        except self._ray.exceptions.RayError as error:
+            why = str(error).strip().splitlines()[-1]
+            raise UserError(f"no node of the cluster says what it has: {why}") from error
+        if "error" in told:
+            raise UserError(f"no GPU of the cluster can be used: {told['error']}")
+        return from_plain(Described, told, "device")
 
     def close(self) -> None:
         """What is under way is given up."""

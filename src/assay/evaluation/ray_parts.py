@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from assay.candidates import candidate_from_source
-from assay.evaluation.model_source import describe_device
+from assay.evaluation.devices import describe_device
 from assay.evaluation.process import WorkerProcess
 from assay.judge import Builder, Policy
 from assay.llm import Settings, Spoken, complete
@@ -59,7 +59,11 @@ class Judging:
 
 
 def describe_remotely(device: str) -> str:
-    return json.dumps([device, describe_device(device)])
+    """What judges on this node, or the error that says why it cannot."""
+    try:
+        return json.dumps(to_plain(describe_device(device)))
+    except UserError as error:
+        return json.dumps({"error": f"{platform.node()}: {error}"})
 
 
 def build_remotely(asked: str) -> str:

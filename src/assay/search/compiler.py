@@ -11,7 +11,7 @@ import contextlib
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from assay import lift
 from assay.judge import read_device
@@ -48,10 +48,18 @@ class CompilerProposer:
         Operator(NAME, "combine", TWO_PARENTS),
     )
 
-    def __init__(self, problem: Problem, case: Case, device: str, seed: int) -> None:
-        """`case` is the size that is scored. A GPU is described once, before anybody times on it. To be
-        closed."""
-        facts = read_device(device) if device.startswith("cuda") else None
+    def __init__(
+        self,
+        problem: Problem,
+        case: Case,
+        device: str,
+        seed: int,
+        facts: Mapping[str, int | str] | None = None,
+    ) -> None:
+        """`case` is the size that is scored; `facts` are those of the GPU that judges, else one of this
+        machine is read now, before anybody times on it. To be closed."""
+        if facts is None and device.startswith("cuda"):
+            facts = read_device(device)
         self._capturer = lift.Capturer(problem, case, device, facts)
         self._seed = seed
         self._variants = lift.variants(device.partition(":")[0])

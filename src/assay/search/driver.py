@@ -197,7 +197,10 @@ class Search:
         if draft.actions or not request.parents:
             return draft
         again = retyped(self._view, self._view.by_id[request.parents[0]], draft.source)
-        return replace(draft, note=f"{draft.note} ({again} deleted lines are back)") if again else draft
+        told = f" ({again} deleted lines are back)"
+        if not again or draft.note.endswith(told):  # a recording has it already
+            return draft
+        return replace(draft, note=draft.note + told)
 
     def _submit(self, planned: Planned) -> None:
         self._work.judging[planned.id] = time.monotonic()

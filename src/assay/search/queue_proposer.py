@@ -58,10 +58,17 @@ class QueueProposer:
     operators = (ASK, IMPROVE, REPAIR)
 
     def __init__(
-        self, folder: Path, *, timeout_s: float | None = None, stop: threading.Event | None = None
+        self,
+        folder: Path,
+        *,
+        described: str | None = None,
+        timeout_s: float | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
-        """`timeout_s`: how long a request waits, None for ever; `stop`: once set, nothing waits any more."""
+        """`described`: the device that judges, None for one of this machine; `timeout_s`: how long a request
+        waits, None for ever; `stop`: once set, nothing waits any more."""
         self._folder = queue_folder.open_folder(folder)
+        self._described = described
         self._timeout_s = timeout_s
         self._stop = stop or threading.Event()
 
@@ -85,7 +92,8 @@ class QueueProposer:
                     "give each search a folder of its own"
                 )
             return ""
-        queue_folder.ask(self._folder, request.id, prompt_text(request, view, parents, mark))
+        device = self._described or describe_device(view.device).words
+        queue_folder.ask(self._folder, request.id, prompt_text(request, view, parents, mark, device))
         return ""
 
     def _wait(self, number: int) -> Reply:
@@ -106,14 +114,14 @@ class QueueProposer:
         return Reply(trouble=why)
 
 
-def prompt_text(request: Request, view: View, parents: Sequence[Member], mark: str) -> str:
+def prompt_text(request: Request, view: View, parents: Sequence[Member], mark: str, device: str) -> str:
     """A request as a page that a person can read."""
     parts = [
         mark,
         f"# {request.id:04d}: {request.operator.name} a kernel for {view.problem.name}",
         _WANTED[request.operator.name],
         _how_to_answer(request.id, _suffixes(view)),
-        f"## The device\n\n{describe_device(view.device)}",
+        f"## The device\n\n{device}",
         f"## The problem\n\n{_fenced(view.problem.specification().source, 'python')}",
         f"## What to write\n\n{_rules(view)}",
         f"## How it is judged\n\n{_JUDGED}",
