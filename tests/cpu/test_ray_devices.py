@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from described_gpu import H200
 
 from assay.archive import SearchArchive
 from assay.evaluation import Described, describe_device, read_suite
@@ -33,19 +34,6 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.rand(16, 24) + 0.5]
 """
-FACTS: dict[str, int | str] = {
-    "name": "NVIDIA H200",
-    "major": 9,
-    "minor": 0,
-    "multi_processor_count": 132,
-    "total_memory": 150 << 30,
-    "warp_size": 32,
-    "max_threads_per_multi_processor": 2048,
-    "regs_per_multiprocessor": 65536,
-    "shared_memory_per_block_optin": 232_448,
-    "shared_memory_per_multiprocessor": 233_472,
-    "L2_cache_size": 50 << 20,
-}
 # Torch on that node says that there is such a GPU to whoever reads its properties.
 STAND_IN = f"""
 import sys
@@ -54,7 +42,7 @@ import types
 if "get_device_properties" in " ".join(sys.orig_argv):
     import torch
 
-    torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(**{FACTS!r})
+    torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(**{H200!r})
 """
 
 
@@ -109,7 +97,7 @@ def search(problem: Path, address: str, *words: object) -> subprocess.CompletedP
 
 
 def test_a_description_travels_as_text() -> None:
-    for told in (describe_device("cpu"), Described("cuda:0", "an H200", 150 << 30, FACTS)):
+    for told in (describe_device("cpu"), Described("cuda:0", "an H200", 150 << 30, H200)):
         assert from_plain(Described, json.loads(json.dumps(to_plain(told))), "device") == told
 
 
@@ -151,7 +139,7 @@ def test_a_gpu_that_stays_busy_is_said(without: str, problem: Path, monkeypatch:
 def test_what_is_captured_here_is_for_the_gpu_of_the_cluster(with_gpu: str, problem: Path) -> None:
     with contextlib.closing(RayCrew(with_gpu, {}, read_suite(problem))) as crew:
         told = crew.describe_device()
-    assert (told.device, told.memory, told.facts) == ("cuda:0", FACTS["total_memory"], FACTS)
+    assert (told.device, told.memory, told.facts) == ("cuda:0", H200["total_memory"], H200)
     assert "NVIDIA H200, compute capability 9.0, 132 SMs, 150 GiB" in told.words
 
     queue = problem.parent / "queue"

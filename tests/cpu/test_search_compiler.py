@@ -12,6 +12,7 @@ import pytest
 from daemon_process import environment
 from synthetic_runs import verdict
 
+from assay import lift
 from assay.archive import SearchArchive
 from assay.problems import load_problem
 from assay.search import CompilerProposer
@@ -69,6 +70,17 @@ def test_the_first_answer_is_what_inductor_writes_and_what_usually_helps(first) 
     assert len(reply.drafts[0].actions) > 1 and reply.drafts[1].actions == ("variant:base",)
     for draft in reply.drafts:
         assert "torch._inductor" not in draft.source and "class ModelNew(Model)" in draft.source
+
+
+def test_what_cannot_be_written_down_is_told(problem_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: object) -> str:
+        raise lift.CannotLift("a kernel's argument of type half a byte")
+
+    problem = load_problem(problem_file)
+    with closing(CompilerProposer(problem, problem.nominal(), "cpu", 0)) as proposer:
+        monkeypatch.setattr(lift, "write", refusing)
+        reply = proposer.propose(Request(1, proposer.operators[0]), View(problem, "cpu"))
+    assert reply.drafts == () and "half a byte" in reply.trouble
 
 
 def test_a_list_of_actions_gives_the_same_file_again(first) -> None:

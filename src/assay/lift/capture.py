@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from assay.problems import Case, Problem
 from assay.records import from_plain, to_plain
 
 INPUT, PARAMETER, BUFFER = "input", "parameter", "buffer"
+_ERROR = re.compile(r"(  what\(\)|[A-Za-z_][\w.]*):\s+\S")
+"""A line that names an error, of Python or of C++."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +157,9 @@ class _Process:
             raise CannotLift(f"inductor took longer than {timeout_s:g} s")
         answer = self._answers.readline()
         if not answer.endswith("\n"):
+            code = self._child.wait()  # it says why after it has hung up
             self._said.seek(0)
-            last = (self._said.read().strip().splitlines() or ["it said nothing"])[-1]
-            raise CannotLift(f"inductor's process ended with {self._child.wait()}: {last}")
+            raise CannotLift(f"inductor's process ended with {code}: {_last_words(self._said.read())}")
         return json.loads(answer)
 
     def end(self) -> None:
@@ -175,3 +178,9 @@ class _Process:
         with contextlib.suppress(BrokenPipeError):  # it has ended: its answer will say so
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()
+
+
+def _last_words(said: str) -> str:
+    """The last error in what a process has said, else its last line."""
+    lines = said.strip().splitlines() or ["it said nothing"]
+    return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1]).strip()

@@ -105,7 +105,7 @@ class _Desk:
         if written and not isinstance(self._model, _OfParts):
             raise CannotLift("a module that changes its inputs")
         arguments, values = _arguments(program, self._names, self._model)
-        wrapper = _generated(program, variant)
+        wrapper = _generated(program, variant, arguments)
         ranges, relations = _symbols(program)
         return Capture(
             device=self._device.type,
@@ -186,13 +186,15 @@ def _exported(model: torch.nn.Module, given: list[Any], *, dynamic: bool) -> Exp
             raise CannotLift(f"torch.export refuses the module: {_first_line(error)}") from error
 
 
-def _generated(program: ExportedProgram, variant: Variant) -> str:
+def _generated(program: ExportedProgram, variant: Variant, arguments: list[Argument]) -> str:
     """Inductor's file for the program, made as torch.compile makes it for a call without gradients."""
     module = program.graph_module
     for node in list(module.graph.nodes):
         # Numbers were taken as constants: nothing reads these any more.
         if node.op == "placeholder" and not isinstance(node.meta.get("val"), torch.Tensor):
             module.graph.erase_node(node)
+    for node, argument in zip(module.graph.find_nodes(op="placeholder"), arguments, strict=True):
+        node.name = node.target = argument.name
     module.recompile()
     values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     if not values:
@@ -239,7 +241,9 @@ def _arguments(
         if isinstance(spec.arg, ConstantArgument):
             constants[target] = repr(spec.arg.value)
         elif isinstance(spec.arg, TensorArgument):
-            found.append(_argument(spec.arg.name, kind, target, values[spec.arg.name]))
+            # What the author calls an input may be what inductor calls a buffer or a size.
+            name = f"arg{len(found)}_1" if kind == INPUT else spec.arg.name
+            found.append(_argument(name, kind, target, values[spec.arg.name]))
         else:
             raise CannotLift(f"the input {target} is neither a tensor nor a plain value")
     return found, constants

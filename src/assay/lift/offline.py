@@ -2,7 +2,8 @@
 
 A search captures while its judge times on the device; a second process with a context there would disturb it.
 Tensors are fake, so that sizes cost nothing, and what inductor asks a real GPU for is answered from the
-description. Needs a CUDA build of torch. Not covered: autotuned templates, which measure on the device.
+description. A build of torch without CUDA does for most modules, and refuses some. Not covered: autotuned
+templates, which measure on the device.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ def move_module(module: torch.nn.Module, device: torch.device) -> None:
     for part in module.modules():
         for name, value in part._parameters.items():
             if value is not None:
+                # A torch without CUDA ends the process where gradients on such a device are spoken of.
                 part._parameters[name] = torch.nn.Parameter(
-                    moved(value.detach(), device), requires_grad=value.requires_grad
+                    moved(value.detach(), device), requires_grad=False
                 )
         for name, value in part._buffers.items():
             part._buffers[name] = moved(value, device)

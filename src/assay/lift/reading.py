@@ -16,6 +16,7 @@ from dataclasses import replace
 from assay.lift import cpp_kernels, triton_kernels
 from assay.lift.capture import INPUT, Capture
 from assay.lift.guards import guards_of, is_contiguous
+from assay.lift.names import BUILTINS, new_names
 from assay.lift.record import CannotLift, Kernel, Launch, Lifted, Line
 
 _DROPPED = ("assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device")
@@ -39,9 +40,27 @@ def read(capture: Capture) -> Lifted:
         kernels: Mapping[str, Kernel] = {kernel.facts["inductor"]: kernel for kernel in generated}
     else:
         kernels = cpp_kernels.read_kernels(capture.wrapper)
-    reader = _Reader(capture, kernels)
+    reader = _Reader(_with_inputs_aside(capture, found[0]), kernels)
     reader.read_block(found[0].body)
     return reader.lifted()
+
+
+def _with_inputs_aside(capture: Capture, call: ast.FunctionDef) -> Capture:
+    """Inputs have names that nothing else has in the lines of call() and in guards."""
+    arguments = {argument.name for argument in capture.arguments}
+    taken = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)} - arguments
+    taken |= BUILTINS | _KNOWN_NAMES | {f"{name}_shape" for name in (*capture.inputs, *arguments)}
+    new = new_names(taken & set(capture.inputs), taken | set(capture.inputs))
+    return replace(
+        capture,
+        inputs=tuple(new.get(name, name) for name in capture.inputs),
+        arguments=tuple(
+            replace(one, target=new.get(one.target, one.target)) if one.kind == INPUT else one
+            for one in capture.arguments
+        ),
+        values={new.get(name, name): value for name, value in capture.values.items()},
+        written=tuple(new.get(name, name) for name in capture.written),
+    )
 
 
 class _Reader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,8 @@ from dataclasses import replace
 from assay.lift import triton_launch
 from assay.lift.cpp_library import call_of, library_source
 from assay.lift.guards import FUNCTIONS, attribute
-from assay.lift.problem_source import entry_source, model_source, module_name
+from assay.lift.names import clashes, free, hidden_builtins, names_of, new_names, renamed, words
+from assay.lift.problem_source import MODEL, entry_source, model_source, module_name, task_model
 from assay.lift.record import Launch, Lifted, Line
 from assay.problems import Problem
 
@@ -30,21 +32,64 @@ def write(lifted: Lifted, problem: Problem, actions: Sequence[str] = ()) -> str:
     Args:
         actions: how it was made, for the docstring.
     """
-    imports, model = model_source(problem, lifted.inputs)
+    imports, reference = model_source(problem)
+    ours, generated = _generated(lifted, problem, reference)
+    outside = names_of("\n".join([*ours, generated])).bound | {MODEL}
+    if set(lifted.inputs) & outside:
+        lifted = _with_inputs_aside(lifted, outside)
+        ours, generated = _generated(lifted, problem, reference)
+    theirs = names_of(f"{imports}\n{reference}")
+    covered = hidden_builtins(names_of(generated), theirs)
+    ours += ["import builtins"] * bool(covered)
+    met = clashes(names_of("\n".join([*ours, generated])), theirs)
+    new = new_names(met, words(imports, reference, *ours, generated))
+    # The judge asks for the entry by its name: there it is the problem's own that changes.
+    entry = {name: new.pop(name) for name in met if name == problem.entry}
+    new |= {name: f"{new.get('builtins', 'builtins')}.{name}" for name in covered}
+    parts = [
+        _docstring(problem, lifted, actions),
+        _imports(renamed(imports, entry), [renamed(line, new) for line in ours]),
+        renamed(reference, entry),
+        renamed(generated, new),
+    ]
+    return "\n\n\n".join(part for part in parts if part) + "\n"
+
+
+def _generated(lifted: Lifted, problem: Problem, reference: str) -> tuple[list[str], str]:
+    """(imports, the rest): all that is not the problem's own."""
     lifted = _with_shapes(lifted)
     sized, guards = _sized(lifted)
     made_once, asked = _split_guards(guards)
     is_triton = lifted.language == "triton"
+    flag = free("is_as_compiled", words(reference))
     parts = [
-        _docstring(problem, lifted, actions),
-        _imports(imports, lifted, remembered=bool(sized)),
-        model,
+        task_model(problem, lifted.inputs),
         triton_launch.triton_source(lifted).strip() if is_triton else library_source(lifted, problem.name),
         sized,
-        _module(module_name(problem), lifted, made_once, asked),
+        _module(module_name(problem), lifted, made_once, asked, flag),
         entry_source(problem, lifted.inputs),
     ]
-    return "\n\n\n".join(part for part in parts if part) + "\n"
+    return _our_imports(lifted, remembered=bool(sized)), "\n\n\n".join(part for part in parts if part)
+
+
+def _with_inputs_aside(lifted: Lifted, outside: frozenset[str]) -> Lifted:
+    """Inputs have names that nothing has around forward()."""
+    lines = [step.text for step in lifted.steps if isinstance(step, Line)]
+    arguments = [text for step in lifted.steps if isinstance(step, Launch) for text in step.arguments]
+    taken = words(*lifted.inputs, *lifted.state, *lifted.guards, *lines, *arguments, *outside)
+    new = new_names(set(lifted.inputs) & outside, taken)
+    return replace(
+        lifted,
+        inputs=tuple(new.get(name, name) for name in lifted.inputs),
+        guards=tuple(renamed(guard, new) for guard in lifted.guards),
+        steps=tuple(
+            Line(renamed(step.text, new))
+            if isinstance(step, Line)
+            else replace(step, arguments=tuple(renamed(text, new) for text in step.arguments))
+            for step in lifted.steps
+        ),
+        returns=renamed(lifted.returns, new),
+    )
 
 
 def _docstring(problem: Problem, lifted: Lifted, actions: Sequence[str]) -> str:
@@ -57,20 +102,22 @@ def _docstring(problem: Problem, lifted: Lifted, actions: Sequence[str]) -> str:
     return '"""' + "\n".join(textwrap.wrap(text, _WIDTH - 3)) + '\n"""'
 
 
-def _imports(theirs: str, lifted: Lifted, *, remembered: bool) -> str:
-    standard = ["import functools"] if remembered else []
+def _our_imports(lifted: Lifted, *, remembered: bool) -> list[str]:
+    remembering = ["import functools"] if remembered else []
     if lifted.language == "triton":
-        ours = [
-            "import torch",
-            *(line for line in triton_launch.triton_imports(lifted) if line != "import torch"),
-        ]
-    else:
-        standard = ["import ctypes", *standard]
-        ours = ["import torch", "from torch.utils.cpp_extension import load_inline"]
-    lines = [line for line in theirs.splitlines() if line not in (*standard, *ours)]
-    future = [line for line in lines if line.startswith("from __future__")]
-    rest = [line for line in lines if not line.startswith("from __future__")]
-    return "\n".join([*(future and [*future, ""]), *standard, "", *ours, *rest])
+        return [*remembering, *dict.fromkeys(("import torch", *triton_launch.triton_imports(lifted)))]
+    linking = "from torch.utils.cpp_extension import load_inline"
+    return ["import ctypes", *remembering, "import torch", linking]
+
+
+def _imports(theirs: str, ours: Sequence[str]) -> str:
+    standard = sorted(line for line in ours if line.split()[1].split(".")[0] in sys.stdlib_module_names)
+    others = [line for line in ours if line not in standard]
+    statements = [ast.get_source_segment(theirs, one) or "" for one in ast.parse(theirs).body]
+    future = [one for one in statements if one.startswith("from __future__")]
+    rest = [one for one in statements if one not in (*future, *ours)]
+    groups = (future, standard, [*others, *rest])
+    return "\n\n".join("\n".join(group) for group in groups if group)
 
 
 class _Shapes(ast.NodeTransformer):
@@ -154,7 +201,9 @@ class _NameSizes(ast.NodeTransformer):
         if not _is_size(node):
             return self.generic_visit(node)
         text = ast.unparse(node)
-        self._names.setdefault(text, re.sub(r"\W+", "_", text.replace("_shape", "")).strip("_"))
+        plain = re.sub(r"\W+", "_", text.replace("_shape", "")).strip("_")
+        if text not in self._names:
+            self._names[text] = free(plain, set(self._names.values()))
         return ast.Name(self._names[text], ast.Load())
 
 
@@ -167,14 +216,14 @@ def _split_guards(guards: Sequence[str]) -> tuple[list[str], list[str]]:
     return once, asked
 
 
-def _module(name: str, lifted: Lifted, once: list[str], asked: list[str]) -> str:
-    lines = [f"class {name}(Model):"]
+def _module(name: str, lifted: Lifted, once: list[str], asked: list[str], flag: str) -> str:
+    lines = [f"class {name}({MODEL}):"]
     if once:
-        asked = ["self.is_as_compiled", *asked]
+        asked = [f"self.{flag}", *asked]
         lines += [
             "    def __init__(self, *args, **kwargs):",
-            "        super().__init__(*args, **kwargs)",
-            _joined(once, "        self.is_as_compiled = "),
+            f"        {MODEL}.__init__(self, *args, **kwargs)",
+            _joined(once, f"        self.{flag} = "),
             "",
         ]
     inputs = ", ".join(lifted.inputs)
@@ -182,7 +231,7 @@ def _module(name: str, lifted: Lifted, once: list[str], asked: list[str]) -> str
     lines += [f"        {name} = {attribute(path)}" for name, path in lifted.state.items()]
     lines += [
         _joined(asked, "        if not ", opening="(", closing="):"),
-        f"            return super().forward({inputs})",
+        f"            return {MODEL}.forward({', '.join(['self', *lifted.inputs])})",
     ]
     lines += [f"        {line}" for line in _steps(lifted)]
     lines.append(f"        return {lifted.returns}")

@@ -102,20 +102,24 @@ class CompilerProposer:
         last = index + 1 == len(self._variants)
         try:
             captured = self._capturer.capture(name, CAPTURE_S)
-            lifted = lift.read(captured)
+            drafts = self._starts(name, lift.read(captured), view, has_plain=not earlier)
         except lift.CannotLift as error:
             return Reply(trouble=f"{name}: {error}", exhausted=last)
+        kept = {_capture_name(name): json.dumps(to_plain(captured))}
+        return Reply(tuple(drafts), exhausted=last, learned=kept)
+
+    def _starts(self, name: str, lifted: lift.Lifted, view: View, *, has_plain: bool) -> list[Draft]:
+        """A variant with what usually helps, and as inductor writes it if asked for or if nothing helps."""
         start = (START + name,)
         drafts = []
         for usual in lift.usual(lifted):
             actions = (*start, *usual)
             text = lift.write(_carried_out(lifted, usual), view.problem, actions)
             drafts.append(Draft(text, ".py", f"{name}_{len(usual)}", actions, ", ".join(usual)))
-        if not earlier or not drafts:  # the others would seldom be better than with what usually helps
+        if has_plain or not drafts:  # the others would seldom be better than with what usually helps
             plain = lift.write(lifted, view.problem, start)
             drafts.append(Draft(plain, ".py", name, start, "as inductor writes it"))
-        kept = {_capture_name(name): json.dumps(to_plain(captured))}
-        return Reply(tuple(drafts), exhausted=last, learned=kept)
+        return drafts
 
     def _step(self, request: Request, view: View, *, settings: bool) -> Reply:
         """One action more than the parent has, or one knob set otherwise."""
