@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import inspect
 import itertools
 from contextlib import closing
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from written_files import module_from
 
 from assay import lift
 from assay.candidates import read_candidate
@@ -81,16 +81,6 @@ def captured_of(problem: Any, timeout_s: float = 300.0) -> lift.Capture:
 def captured(folder: Path) -> lift.Capture:
     problem = problem_at(folder, PROBLEM, "gated")
     return captured_of(problem)
-
-
-def module_from(text: str, folder: Path) -> Any:
-    path = folder / f"candidate{next(numbers)}.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

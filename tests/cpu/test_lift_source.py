@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from written_files import module_from
 
 from assay import lift
 from assay.lift import Kernel, Launch, Lifted, Line
@@ -144,16 +143,6 @@ def task_at(folder: Path, top: str, formula: str) -> Any:
     ):
         (folder / name).write_text(text)
     return load_problem(folder)
-
-
-def module_from(text: str, folder: Path) -> Any:
-    path = folder / f"candidate{next(numbers)}.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def answers(candidate: Any, problem: Any, lifted: Any = None, other: Any = None) -> None:
@@ -352,7 +341,6 @@ def test_a_task_may_have_names_of_the_submission_and_helpers_with_a_state(
     assert "check_implementation" not in text and "generate_input" not in text
     monkeypatch.syspath_prepend(tmp_path)
     candidate = module_from(text, tmp_path)
-    del sys.modules["utils"]
     for rows in (24, 25):
         x, y = drawn((rows, 8), (rows,))
         torch.testing.assert_close(candidate.custom_kernel((x, y)), 3 * (x.sum(-1) + y))
