@@ -9,7 +9,7 @@ run:
 	@if .venv/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 	  set -x; .venv/bin/assay search $(PROBLEM) --time 60 || [ $$? = 1 ]; \
 	else \
-	  set -x; OMP_NUM_THREADS=1 .venv/bin/assay search $(PROBLEM) --rungs eager --width 1 --evaluations 4 \
+	  set -x; OMP_NUM_THREADS=1 .venv/bin/assay search $(PROBLEM) --rungs eager --width 1 --evaluations 3 \
 	    || [ $$? = 1 ]; \
 	fi
 
