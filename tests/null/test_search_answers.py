@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 
 import pytest
 
@@ -240,3 +242,48 @@ def test_long_runs_end(junk: str) -> None:
         whole_file(junk)
     with contextlib.suppress(Unusable):
         edited(junk, PARENT, ".py")
+
+
+PIECES = (
+    edit("    y = x + 1", "    y = x + 2"),
+    f"```python\n{PARENT}```\n",
+    "1. Vector loads\n   Hypothesis: loads are narrow.\n   Predicted gain: 1.1x\n",
+    '```json\n[{"title": "A", "hypothesis": "b", "predicted_gain": 1e999}]\n```',
+    "<<<<<<< SEARCH\n",
+    "=======\n",
+    ">>>>>>> REPLACE\n",
+    "@@ END\n",
+    "```",
+    '{"ideas": [[[',
+    "Change: ",
+    "\0",
+    "\ud800",
+    "\u2028",
+    "é",
+    " " * 40,
+)
+
+
+def fuzzed(draw: random.Random) -> str:
+    """Pieces of answers in any order, then some characters lost, doubled or exchanged."""
+    letters = list("".join(draw.choices(PIECES, k=draw.randrange(12))))
+    for _ in range(draw.randrange(20) if letters else 0):
+        at = draw.randrange(len(letters))
+        letters[at] = draw.choice(("", letters[at] * 2, draw.choice(letters)))
+    return "".join(letters)
+
+
+def test_five_hundred_malformed_answers_are_read_or_called_unusable() -> None:
+    draw, made = random.Random(11), 0
+    for _ in range(500):
+        text = fuzzed(draw)
+        for idea in ideas_in(text):
+            assert idea.title and (idea.predicted_gain is None or math.isfinite(idea.predicted_gain))
+            f"{idea.title}{idea.hypothesis}{idea.mechanism}".encode()
+        assert len(plan_line(text)) <= NOTE_CHARACTERS
+        for read in (whole_file, lambda text: edited(text, PARENT, ".py")):
+            with contextlib.suppress(Unusable):
+                written = read(text)
+                made += 1
+                assert written.source.encode() and written.suffix in (".py", ".cu", ".cpp")
+    assert 50 < made < 950
