@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from assay.candidates import Candidate, candidate_from_source
-from assay.judge import Judge, Policy
+from assay.judge import Judge, Policy, speedway
 from assay.judge.pace import Plan
 from assay.problems import load_problem
-from assay.records import FASTER, NO_DIFFERENCE, SLOWER, Passed, Speed, Verdict, from_plain, to_plain
+from assay.records import FASTER, NO_DIFFERENCE, SLOWER, Finding, Passed, Speed, Verdict, from_plain, to_plain
+from assay.speed.score import score
 
 EAGER = Policy(rungs=("eager",), derive_hidden=False)
 NOISE = {"clocks_disagree", "opponent_disturbed"}
@@ -232,6 +234,31 @@ def test_what_writes_into_its_inputs_is_raced_on_fresh_ones(judge: Judge, folder
     quiet = "import torch\ndef forward(x):\n    return torch.sigmoid(x * 2.0)\n"
     for each in (source, quiet):
         assert speed_of(undisturbed(judge, folder / "in_place.py", each)).processes >= 3
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("doubted", [1, 2])
+def test_times_that_speak_against_it_reject_it_if_they_do_so_again(
+    judge: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch, doubted: int
+) -> None:
+    """Noise may look like a cheat once; whoever cheats does so in the next race as well."""
+    races = []
+
+    def doubting(*given: Any) -> tuple[Speed, list[Finding]]:
+        speed, doubts = score(*given)
+        races.append(speed)
+        own = [Finding("clocks_disagree", f"race {len(races)}", True)] if len(races) <= doubted else []
+        return speed, own or [doubt for doubt in doubts if not doubt.fatal]
+
+    monkeypatch.setattr(speedway, "score", doubting)
+    verdict = judge.evaluate(load_problem(folder / "linear.py"), candidate(COPY))
+    told = {finding.code: finding.message for finding in verdict.findings}
+    assert "clocks_disagree: race 1" in told["raced_again"]
+    if doubted == 1:
+        assert speed_of(verdict) is races[1] and "clocks_disagree" not in told
+    else:
+        assert verdict.status == "rejected" and told["clocks_disagree"] == "race 2"
+    assert len(races) == 2
 
 
 @pytest.mark.alone

@@ -147,5 +147,6 @@ def test_the_real_judge_decides_a_search(problem_file: Path, tmp_path: Path) -> 
     assert "ended: " in done.stderr and "Traceback" not in done.stderr
     with SearchArchive(run) as archive:
         view = Memory(archive, load_problem(problem_file), "cpu").view()
-    assert len(view.judged) >= 3 and all(m.is_right for m in view.judged)
+    assert len(view.judged) >= 3
+    assert [(m.id, m.verdict.findings) for m in view.judged if not m.is_right] == []
     assert (done.returncode == 0) == (tmp_path / ".assay/found" / f"{view.problem.name}.py").exists()

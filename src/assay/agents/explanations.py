@@ -171,6 +171,10 @@ NOTES = {
         "Faster in timed calls, but not by the other clocks it must hold on; the outcome is `no difference`.",
         "Look at latency and calls in a row: the gain must not come from the way single calls are timed.",
     ),
+    "raced_again": Explanation(
+        "A first race raised doubts of its times, as whatever else a CPU does may; this is of a second.",
+        "Nothing; it is a note. Doubts that are no noise come back and reject it.",
+    ),
     "throttled_samples": Explanation(
         "Samples were left out because the device's clock fell.", "Nothing; it is a note."
     ),
