@@ -11,6 +11,7 @@ Not covered: what the child does; limits over time (the judge's watchdog).
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import linecache
 import os
@@ -44,6 +45,7 @@ OPTIONAL = (
 def main(control_fd: int, further: Sequence[str] = ()) -> None:
     """Serve fork requests until the judge closes the socket; `further` modules are imported as well."""
     judge = socket.socket(fileno=control_fd)
+    gc.disable()
     for name in (*PRELOADED, *further):
         try:
             importlib.import_module(name)
@@ -52,6 +54,9 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
                 raise
     _warm_triton()
     linecache.clearcache()  # imports may have left source text behind
+    # What is imported stays: children that searched it for garbage would copy all of it.
+    gc.freeze()
+    gc.enable()
     # P1 processes are reaped by the kernel; each P1 restores the default to wait for its P2.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     protocol.send(judge, {"ready": True, "pid": os.getpid()})
@@ -68,7 +73,7 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
         protocol.send(judge, pids)
     for pid, uid in living.items():
         kill_all(pid, uid)
-    sys.exit(0)
+    os._exit(0)  # there is nothing to tidy up, and taking torch apart lasts as long as importing half of it
 
 
 def _warm_triton() -> None:
