@@ -21,8 +21,6 @@ from assay.records import FASTER, NO_DIFFERENCE, SLOWER, Finding, Passed, Speed,
 from assay.speed.score import score
 
 EAGER = Policy(rungs=("eager",), derive_hidden=False)
-NOISE = {"clocks_disagree", "opponent_disturbed"}
-TRIES = 4
 LINEAR = """
 import torch
 
@@ -132,17 +130,6 @@ def candidate(source: str) -> Candidate:
     return candidate_from_source(source, "candidate", ".py")
 
 
-def undisturbed(judge: Judge, path: Path, source: str) -> Verdict:
-    """A verdict that is no matter of noise: once more where the clocks alone spoke against it."""
-    for _ in range(TRIES):
-        verdict = judge.evaluate(load_problem(path), candidate(source))
-        if {
-            finding.code for finding in verdict.findings if finding.fatal
-        } - NOISE or verdict.status == "passed":
-            break
-    return verdict
-
-
 def speed_of(verdict: Verdict) -> Speed:
     assert isinstance(verdict, Passed), verdict
     assert verdict.speed is not None, verdict.speed_absent
@@ -232,8 +219,9 @@ def test_what_writes_into_its_inputs_is_raced_on_fresh_ones(judge: Judge, folder
     """Both contestants double the input they were lent: the second must not get it doubled already."""
     source = "import torch\ndef forward(x):\n    x.mul_(2.0)\n    return torch.sigmoid(x)\n"
     quiet = "import torch\ndef forward(x):\n    return torch.sigmoid(x * 2.0)\n"
+    problem = load_problem(folder / "in_place.py")
     for each in (source, quiet):
-        assert speed_of(undisturbed(judge, folder / "in_place.py", each)).processes >= 3
+        assert speed_of(judge.evaluate(problem, candidate(each))).processes >= 3
 
 
 @pytest.mark.alone

@@ -57,7 +57,7 @@ cli.add_command(verify)
 def main() -> None:
     # Ended politely, the judge still takes its children and folders with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    atexit.register(gc.freeze)  # whoever ends needs no search for garbage, which takes a second with torch
+    atexit.register(gc.freeze)  # whoever ends needs no search for garbage, most of a second with torch
     try:
         # Outside standalone mode click returns the code of an Exit instead of raising it.
         code = cli.main(standalone_mode=False) or 0

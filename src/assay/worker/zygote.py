@@ -73,7 +73,7 @@ def main(control_fd: int, further: Sequence[str] = ()) -> None:
         protocol.send(judge, pids)
     for pid, uid in living.items():
         kill_all(pid, uid)
-    os._exit(0)  # there is nothing to tidy up, and taking torch apart lasts as long as importing half of it
+    os._exit(0)  # there is nothing to tidy up, and taking torch apart lasts half a second
 
 
 def _warm_triton() -> None:
