@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +91,17 @@ def test_passed_verdict_tells_everything(judge: Judge, linear: Path) -> None:
     assert {case.distribution for case in hidden} - {"nominal"}
     assert verdict.cases[0].calls == judge.policy.nominal_calls
     assert verdict.speed_measurable
+
+
+def test_a_process_with_more_than_a_thousand_open_files_judges_as_well(judge: Judge, linear: Path) -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2000:
+        pytest.skip("so many may not be open here: ulimit -n")
+    judge.settle()
+    with contextlib.ExitStack() as stack:
+        for _ in range(1100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        verdicts = [judge.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD)) for _ in range(2)]
+    assert [verdict.status for verdict in verdicts] == ["passed", "passed"]
 
 
 def test_other_parameter_names_are_matched_by_seed(judge: Judge, linear: Path) -> None:

@@ -152,8 +152,9 @@ class _Process:
 
     def ask(self, variant: str, timeout_s: float) -> dict[str, Any]:
         self._tell(variant)
-        ready, _, _ = select.select([self._answers], [], [], timeout_s)
-        if not ready:
+        waiting = select.poll()
+        waiting.register(self._answers, select.POLLIN)
+        if not waiting.poll(timeout_s * 1000):
             raise CannotLift(f"inductor took longer than {timeout_s:g} s")
         answer = self._answers.readline()
         if not answer.endswith("\n"):

@@ -151,10 +151,10 @@ class Child:
                 raise self._broken_protocol() from None
             if message is not None:
                 return message
-            ready, _, _ = select.select([self._control, self._output_fd, self._status_fd], [], [], TICK_S)
+            ready = _readable(TICK_S, self._control.fileno(), self._output_fd, self._status_fd)
             if self._output_fd in ready:
                 self._drain_output()
-            if self._control in ready:
+            if self._control.fileno() in ready:
                 if not self._reader.feed():
                     raise self._death(op)
             elif self._status_fd in ready:
@@ -203,7 +203,7 @@ class Child:
         del self._tail[:-OUTPUT_TAIL_BYTES]
 
     def output_tail(self) -> str:
-        while select.select([self._output_fd], [], [], 0)[0]:
+        while _readable(0, self._output_fd):
             before = len(self._tail)
             self._drain_output()
             if len(self._tail) == before:
@@ -230,7 +230,7 @@ class Child:
         )
 
     def _exit_status(self) -> int | None:
-        if not select.select([self._status_fd], [], [], 2.0)[0]:
+        if not _readable(2.0, self._status_fd):
             return None
         text = os.read(self._status_fd, 32)
         return int(text) if text else None
@@ -315,10 +315,18 @@ class Child:
         if self._output_fd < 0:
             return
         if wait:
-            select.select([self._status_fd], [], [], TAKEN_BACK_S)
+            _readable(TAKEN_BACK_S, self._status_fd)
         os.close(self._status_fd)
         os.close(self._output_fd)
         self._output_fd = -1
+
+
+def _readable(timeout_s: float, *descriptors: int) -> set[int]:
+    """Those that have something to read or have ended; of any number, where select() knows 1024 alone."""
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in waiting.poll(timeout_s * 1000)}
 
 
 def _reported(failure: Any) -> CandidateFailure:
