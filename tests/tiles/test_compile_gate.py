@@ -65,6 +65,11 @@ def test_attention(how: dict) -> None:
     assert made.complaints == [] and made.products > 0
 
 
+def test_attention_with_polynomials() -> None:
+    made = compiled_attention(torch.bfloat16, D=64, BN=128, stages=3, is_causal=True, is_mixed=True)
+    assert made.complaints == [] and made.products > 0
+
+
 def test_attention_with_three_consumers() -> None:
     """Some registers are spilled; without that it would have two consumers, which is slower."""
     made = compiled_attention(torch.float16, D=64, **STEPS[64], consumers=3)

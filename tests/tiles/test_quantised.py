@@ -74,21 +74,22 @@ def test_fp8_product(m: int, n: int, k: int, how: dict, seed: int) -> None:
 
 
 FP8_BUGS = {
-    "scale of the wrong step": ("+ m * g[7] + k * g[8]", "+ m * g[7] + 0 * g[8]"),
-    "scale of the wrong block": ("+ at[1] * g[10] + k", "+ 0 * g[10] + k"),
+    "scale of the wrong step": ("+ m * g[7] + block * g[8]", "+ m * g[7] + 0 * g[8]"),
+    "scale of the wrong block": ("+ at[1] * g[10] + block", "+ 0 * g[10] + block"),
     "scale of the other rows": ("m = at[0] * 128 + part * 64", "m = at[0] * 128"),
-    "scales beyond the edge": ("k * g[8], m < g[3], other=0.0)", "k * g[8])"),
-    "fresh sums used in flight": (
-        "warpgroup_mma_wait(0, (w.product(w, part, zeros, room, slot, False),))",
-        "w.product(w, part, zeros, room, slot, False)",
-    ),
+    "scales beyond the edge": ("block * g[8], m < g[3], other=0.0)", "block * g[8])"),
+    "scale of the step before": ("part, 2 * k + 2)", "part, 2 * k)"),
+    "scale of the other block": ("part, 2 * k + 3)", "part, 2 * k + 2)"),
+    "the other block used in flight": ("warpgroup_mma_wait(0, (two,))", "warpgroup_mma_wait(1, (two,))"),
+    "fresh sums used in flight": ("warpgroup_mma_wait(1, (one,))", "one"),
+    "both blocks in one place": ("room, 2 * slot + 1, False)", "room, 2 * slot, False)"),
     "too few bytes expected": ("2 * g[0].block_type.nbytes + g[1]", "g[0].block_type.nbytes + g[1]"),
     "room reused while it is stored": ("        tma.store_wait(0)\n", ""),
     "no fence before a store": ("        fence_async_shared()\n", ""),
 }
 TENSOR_BUGS = {
-    "sums begun anew": ("k, acc, room, slot, True)", "k, acc, room, slot, False)"),
-    "sums used in flight": ("warpgroup_mma_wait(0, (acc,))", "acc"),
+    "sums begun anew": ("state, room, slot, True)", "state, room, slot, False)"),
+    "sums used in flight": ("warpgroup_mma_wait(0, (state,))", "state"),
     "one scale forgotten": ("(gl.load(g[6]) * gl.load(g[9]))", "gl.load(g[6])"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,8 @@ from assay.candidates import read_candidate
 from assay.judge import Policy, evaluate
 from assay.problems import load_problem
 from assay.tiles.catalog import KERNELS
-from assay.tiles.table import kernel_lines, measured
+from assay.tiles.choice import always
+from assay.tiles.table import keep, kernel_lines, measured
 from assay.tiles.table_row import needs
 from assay.tiles.table_rows import Missing, Row, rows
 from assay.tiles.table_small import small_rows
@@ -59,7 +61,8 @@ CUT_DOWN = [SMALL, *small_rows()]
 def answers(row: Row) -> tuple[list[torch.Tensor], ...]:
     """Of the problem in float64, of the problem, and of the candidate, to one input."""
     problem, candidate = row.texts(8, 16)
-    reference, new = _run(problem, row.label), _run(candidate, row.label)
+    with always("tiles"):  # which is what the candidate says, and would go on saying to the tests after this
+        reference, new = _run(problem, row.label), _run(candidate, row.label)
     torch.manual_seed(0)
     inputs = reference["get_inputs"]()
     model, module = reference["Model"](), new["ModelNew"]()
@@ -176,3 +179,10 @@ def test_candidates_may_import_tiles_and_nothing_else_of_the_package(tmp_path: P
     verdict = evaluate(load_problem(problem), read_candidate(candidate), Policy(speed=False), "cpu")
     told = next(case for case in verdict.cases if case.outcome == "crashed")
     assert "['ModuleNotFoundError', 'PermissionError', 'PermissionError'], tiles answer" in told.message
+
+
+def test_a_table_is_measured_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    for told in ({"label": "a", "lines": 1}, {"label": "b", "lines": 2}, {"label": "a", "lines": 3}):
+        keep(told, path)
+    assert json.loads(path.read_text()) == [{"label": "a", "lines": 3}, {"label": "b", "lines": 2}]

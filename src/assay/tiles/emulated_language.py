@@ -278,5 +278,6 @@ WORDS = {
     "warpgroup_mma": warpgroup_mma,
     "warpgroup_mma_wait": warpgroup_mma_wait,
     "fence_async_shared": fence_async_shared,
+    "mixed_exp2": torch.exp2,
 }
-"""What the names that `assay.tiles.hopper` gives mean here."""
+"""What the names that `assay.tiles.hopper` gives mean here, and a function in the assembler's words."""

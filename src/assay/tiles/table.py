@@ -1,8 +1,8 @@
 """`python -m assay.tiles.table`: every row judged by `assay check`, as anybody would run it.
 
 Prints one line for each row (lines of kernel code, the reference, the ratio with its interval, the percent of
-the speed of light) and writes all of it, with the environment, into a file. A judge that is kept warm
-(`assay serve-judge`) is used where there is one.
+the speed of light) and writes all of it, with the environment, into a file, which keeps its other rows: a
+table may be measured in pieces. A judge that is kept warm (`assay serve-judge`) is used where there is one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ def main() -> None:
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
     print(LINE.format(label="", lines="lines", reference="against", ratio="ratio", percent="of the limit"))
-    told = []
     for row in small_rows() if options.small else rows():
         if fnmatch.fnmatch(row.label, options.only):
-            told.append(_missing(row) if isinstance(row, Missing) else measured(row, options.arguments))
+            told = _missing(row) if isinstance(row, Missing) else measured(row, options.arguments)
             if options.out:
-                options.out.write_text(json.dumps(told, indent=1))
+                keep(told, options.out)
+
+
+def keep(told: dict[str, Any], path: Path) -> None:
+    """In the place of what the file says of the same row, or behind the others."""
+    found = {row["label"]: row for row in json.loads(path.read_text())} if path.exists() else {}
+    path.write_text(json.dumps(list((found | {told["label"]: told}).values()), indent=1))
 
 
 def measured(row: Row, arguments: list[str]) -> dict[str, Any]:

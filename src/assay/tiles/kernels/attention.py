@@ -18,6 +18,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from assay.tiles.choice import bits, is_torchs
+from assay.tiles.exponents import mixed_exp2
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike
 from assay.tiles.kernels import plain
@@ -28,14 +29,16 @@ from assay.tiles.work import Work
 
 STEPS = {64: {"BN": 128, "stages": 2}, 128: {"BN": 128, "stages": 2}, 256: {"BN": 64, "stages": 2}}
 """What shared memory holds beside the queries, by head size."""
-THREE_UP_TO = 64
-"""Head sizes for which registers hold three consumers. Causal tiles of as many queries have more to mask."""
+SMALL_HEAD = 64
+"""Registers hold three consumers. Causal tiles of as many queries have more to mask: those have two, and the
+time that exponentials take shows."""
 MOST_GRADIENT_SIZE = 128
 LOG2_E = math.log2(math.e)
 CACHED_BYTES = 12 * 2**20
 """What the L2 cache holds of keys and values beside everything else."""
-BALANCED_FROM = 8192
-"""Keys from which causal tiles differ so much in length that walking over all heads at once is worth more."""
+BALANCED_FROM = 2 * 2**20
+"""Bytes of a head's keys from which causal tiles differ so much in length that walking over all heads at once
+is worth more."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Attention(Work):
     BN: int = 128
     """Keys of a step."""
     is_causal: bool = False
+    is_mixed: bool = False
+    """Some exponentials are computed as polynomials."""
     is_askew: bool = False
     """Causal, and the last queries of a tile do not see the end of a block."""
     holds: ClassVar[bool] = False
@@ -153,7 +158,8 @@ class Attention(Work):
         """The weights of a block, the new maxima, what older sums are to be multiplied by, the new sum."""
         higher = gl.maximum(m, gl.max(s, 1) * g[8])
         safe = gl.where(higher == float("-inf"), 0.0, higher)
-        p = gl.exp2(s * g[8] - gl.expand_dims(safe, 1))
+        p = s * g[8] - gl.expand_dims(safe, 1)
+        p = mixed_exp2(p) if w.is_mixed else gl.exp2(p)
         operand = gl.convert_layout(p.to(g[0].dtype), gl.DotOperandLayout(0, w.layout, 2))
         return operand, higher, gl.exp2(m - safe), gl.sum(p, 1)
 
@@ -207,18 +213,20 @@ def attention_kernel(q, k, v, o, S, T, heads, group, scale, sums, together, w: g
 def together(keys: torch.Tensor, is_causal: bool) -> int:
     """How many heads of keys (heads, T, D) are walked together: those the cache holds with their values."""
     heads, t, d = keys.shape
-    return _together(heads, t, t * d * keys.element_size(), is_causal)
+    return _together(heads, t * d * keys.element_size(), is_causal)
 
 
-def _together(heads: int, t: int, head_bytes: int, is_causal: bool) -> int:
-    if is_causal and t >= BALANCED_FROM:
+def _together(heads: int, head_bytes: int, is_causal: bool) -> int:
+    if is_causal and head_bytes >= BALANCED_FROM:
         return heads
     return max(CACHED_BYTES // (2 * head_bytes), 1)
 
 
 @functools.cache
 def choose(d: int, s: int, t: int, is_causal: bool) -> Attention:
-    sizes = STEPS[d] | {"consumers": 3 if d <= THREE_UP_TO and not is_causal else 2}
+    sizes = STEPS[d] | {"consumers": 2}
+    if d == SMALL_HEAD:
+        sizes |= {"stages": 3, "is_mixed": True} if is_causal else {"consumers": 3}
     is_askew = is_causal and (t - s) % math.gcd(64 * sizes["consumers"], sizes["BN"]) != 0
     return Attention(D=d, is_causal=is_causal, is_askew=is_askew, **sizes)
 
@@ -260,7 +268,7 @@ def _attention(
     few, many = (1, 64, d), (1, work.BN, d)
     described = describe(q, few), describe(k, many), describe(v, many), describe(o, few)
     group = heads // kv_heads
-    close = group * _together(batch * kv_heads, t, t * d * k.element_size(), is_causal)
+    close = group * _together(batch * kv_heads, t * d * k.element_size(), is_causal)
     arguments = (*described, s, t, batch * heads, group, scale * LOG2_E, sums, close)
     programs = min(-(-s // work.rows) * batch * heads, multiprocessors(q))
     launch(attention_kernel, programs, arguments, work, q, call)
