@@ -15,6 +15,7 @@ from assay.tiles.kernels.attention_two_walks import (
     query_gradient_kernel,
 )
 from assay.tiles.kernels.gemm import Gemm, gemm_kernel
+from assay.tiles.work import files_of
 
 
 def compiled_gemm(dtype: torch.dtype, **how) -> Compiled:
@@ -92,6 +93,8 @@ def test_changed_functions_make_another_kernel() -> None:
     one, other = repr(Gemm().constant), repr(Gemm(stages=4).constant)
     assert one != other and Gemm().code in one and len(Gemm().code) == 16
     assert Attention().code != Gemm().code
+    called = {"assay.tiles.kernels.attention", "assay.tiles.assembler", "assay.tiles.pipeline"}
+    assert called <= set(files_of(Attention))
 
 
 @pytest.mark.parametrize(
@@ -114,17 +117,19 @@ def test_wide_key_gradients_spill_a_little() -> None:
 
 
 @pytest.mark.parametrize("d", [64, 128])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_gradients_at_once_spill_between_tiles(d: int, is_causal: bool) -> None:
+@pytest.mark.parametrize(("is_causal", "dtype"), [(False, torch.float16), (True, torch.bfloat16)])
+def test_gradients_at_once_spill_between_tiles(d: int, is_causal: bool, dtype: torch.dtype) -> None:
     """What a tile needs once; their walk runs without a product that waits for another."""
-    made = compiled_gradient(gradients_kernel, choose(d, 4096, 4096, 1, is_causal))
+    made = compiled_gradient(gradients_kernel, choose(d, 4096, 4096, 1, is_causal), dtype)
     assert not made.is_serialised and made.spilled_bytes < 2400 and made.shared_bytes < MOST_SHARED_BYTES
 
 
-def compiled_gradient(kernel, work: QueryGradient | KeyGradient | Gradients) -> Compiled:
+def compiled_gradient(
+    kernel, work: QueryGradient | KeyGradient | Gradients, dtype: torch.dtype = torch.bfloat16
+) -> Compiled:
     walked = getattr(work, "BM", 64)
     rows = {"q": walked, "do": walked, "k": 64, "v": 64, "dq": 64, "dk": 64, "dv": 64}
-    types = {name: block(torch.bfloat16, [1, n, work.D]) for name, n in rows.items()}
+    types = {name: block(dtype, [1, n, work.D]) for name, n in rows.items()}
     types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group", "together"), "i32")
     types |= {"scale2": "fp32", "scale": "fp32", "sums": "*fp32", "delta": "*fp32"}
     types |= {"rows": block(torch.float32, [walked])}

@@ -221,7 +221,7 @@ BARRIER = object()
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Layouts."""
+    """Layouts, and what only holds a compiler back."""
 
 
 gl = types.SimpleNamespace(
@@ -260,6 +260,7 @@ gl = types.SimpleNamespace(
     store=lambda pointer, value, mask=None: pointer.write(value, mask),
     atomic_add=lambda pointer, value, sem=None: pointer.add(settled(value)),
     warp_specialize=_specialize,
+    thread_barrier=_nothing,
 )
 tma = types.SimpleNamespace(
     async_copy_global_to_shared=_copy_in, async_copy_shared_to_global=_copy_out, store_wait=_store_wait
@@ -279,5 +280,7 @@ WORDS = {
     "warpgroup_mma_wait": warpgroup_mma_wait,
     "fence_async_shared": fence_async_shared,
     "mixed_exp2": torch.exp2,
+    "narrowed": lambda x, dtype: settled(x).to(dtype),
+    "widened": lambda x, dtype: x.float(),
 }
-"""What the names that `assay.tiles.hopper` gives mean here, and a function in the assembler's words."""
+"""What the names that `assay.tiles.hopper` gives mean here, and `assay.tiles.assembler`."""

@@ -47,8 +47,8 @@ class Work:
     """Places for what belongs to a tile; with one, results leave by way of it, with two they have another."""
     heads: ClassVar[int] = 1
     code: str = field(init=False, default="")
-    """A digest of the files with its functions: compiled kernels are cached by constants, and do not see into
-    this one."""
+    """A digest of the files with its functions and those they call: compiled kernels are cached by constants,
+    and do not see into this one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", _digest(type(self)))
@@ -61,9 +61,16 @@ class Work:
 
 @functools.cache
 def _digest(work: type[Work]) -> str:
-    modules = dict.fromkeys(kind.__module__ for kind in work.__mro__ if issubclass(kind, Work))
-    source = "".join(inspect.getsource(sys.modules[name]) for name in modules)
+    source = "".join(inspect.getsource(sys.modules[name]) for name in files_of(work))
     return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def files_of(work: type[Work]) -> list[str]:
+    """The modules of its functions, and of those that they find beside them."""
+    own = dict.fromkeys(kind.__module__ for kind in work.__mro__ if issubclass(kind, Work))
+    beside = (value for name in own for value in vars(sys.modules[name]).values())
+    called = sorted({value.fn.__module__ for value in beside if isinstance(value, JITFunction)})
+    return list(dict.fromkeys((*own, *called)))
 
 
 class Constant:

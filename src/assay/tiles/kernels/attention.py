@@ -17,8 +17,8 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from assay.tiles.assembler import mixed_exp2
 from assay.tiles.choice import bits, is_torchs
-from assay.tiles.exponents import mixed_exp2
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike
 from assay.tiles.kernels import plain

@@ -24,6 +24,7 @@ import torch
 import triton
 import triton.language as tl
 
+from assay.tiles.assembler import narrowed, widened
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernels.attention import together
 from assay.tiles.kernels.attention_two_walks import (
@@ -180,15 +181,17 @@ class Gradients(KeyGradient):
         values = room[3].index(part + (k >> 24)).reshape([64, w.D])
         zeros = gl.zeros([64, w.BM], gl.float32, w.score_layout)
         dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        gl.thread_barrier()  # else ptxas begins dP after the exponentials, which wait for what is loaded next
         sums = room[4].index(2 * slot).load(gl.SliceLayout(0, w.score_layout))
         p = gl.exp2(s * g[10] - gl.expand_dims(sums, 0))
         if is_head or w.is_ragged:
             p = w.masked(w, g, at, part, k, p)
-        weights = as_operand(p, g[0].dtype, w.D)
+        narrow = narrowed(p, g[0].dtype)
+        weights = as_operand(narrow, g[0].dtype, w.D)
         dv = warpgroup_mma(weights, do, dv, is_async=True)
         dp = warpgroup_mma_wait(1, (dp,))
         delta = room[4].index(2 * slot + 1).load(gl.SliceLayout(0, w.score_layout))
-        ds = gl.convert_layout(weights, w.score_layout).to(gl.float32) * (dp - gl.expand_dims(delta, 0))
+        ds = widened(narrow, g[0].dtype) * (dp - gl.expand_dims(delta, 0))
         q = room[0].index((slot + w.stages - 1) % w.stages).reshape([w.BM, w.D])
         operand = as_operand(ds, g[0].dtype, w.D)
         room[5].index(k % 2 * 2 + part).store(ds.to(g[0].dtype))

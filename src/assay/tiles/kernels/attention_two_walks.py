@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 import triton
 
+from assay.tiles.assembler import narrowed, widened
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernels.attention import Attention, together
 from assay.tiles.launch import describe, launch, multiprocessors
@@ -204,13 +205,14 @@ class KeyGradient(Work):
         if is_head:
             key = gl.expand_dims(at[0] + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout)), 1)
             p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)
-        weights = as_operand(p, g[0].dtype, w.D)
+        narrow = narrowed(p, g[0].dtype)
+        weights = as_operand(narrow, g[0].dtype, w.D)
         if w.D > 64:
             dp = warpgroup_mma(values, do.permute((1, 0)), zeros, use_acc=False, is_async=True)
         dv = warpgroup_mma(weights, do, dv, is_async=True)
         delta = gl.load(g[13] + kept)
         dp = warpgroup_mma_wait(1, (dp,))
-        ds = gl.convert_layout(weights, layout).to(gl.float32) * (dp - gl.expand_dims(delta, 0))
+        ds = widened(narrow, g[0].dtype) * (dp - gl.expand_dims(delta, 0))
         dk = warpgroup_mma(as_operand(ds, g[0].dtype, w.D), q, dk, is_async=True)
         return warpgroup_mma_wait(0, (dk, dv))
 

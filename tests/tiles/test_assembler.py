@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from assay.tiles.exponents import BY_POLYNOMIAL, TEXT, VALUES
+from assay.tiles.assembler import BY_POLYNOMIAL, TEXT, VALUES
 
 FEW = 1e-4
 
