@@ -37,6 +37,10 @@ TEXT: Any = gl.constexpr(
 )
 OPERANDS: Any = gl.constexpr(",".join(["=f"] * VALUES + ["f"] * VALUES))
 PACKED: Any = gl.constexpr(VALUES)
+TO_BF16: Any = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
+TO_FP16: Any = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
+FROM_BF16: Any = gl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
+FROM_FP16: Any = gl.constexpr("{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }")
 
 
 @jit
@@ -50,9 +54,9 @@ def narrowed(x, dtype: gl.constexpr):
     """x in bf16 or fp16, two at a time: if it is used as float32 again, ptxas rounds one value after the
     other."""
     if dtype == gl.bfloat16:
-        made = gl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], gl.bfloat16, True, 2)
+        made = gl.inline_asm_elementwise(TO_BF16, "=r,r,r", [x], gl.bfloat16, True, 2)
     else:
-        made = gl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,r,r", [x], gl.float16, True, 2)
+        made = gl.inline_asm_elementwise(TO_FP16, "=r,r,r", [x], gl.float16, True, 2)
     return made
 
 
@@ -60,7 +64,7 @@ def narrowed(x, dtype: gl.constexpr):
 def widened(x, dtype: gl.constexpr):
     """x, of that type, in float32: both halves of a register."""
     if dtype == gl.bfloat16:
-        text: gl.constexpr = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        made = gl.inline_asm_elementwise(FROM_BF16, "=r,=r,r", [x], gl.float32, True, 2)
     else:
-        text: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }"
-    return gl.inline_asm_elementwise(text, "=r,=r,r", [x], gl.float32, True, 2)
+        made = gl.inline_asm_elementwise(FROM_FP16, "=r,=r,r", [x], gl.float32, True, 2)
+    return made
