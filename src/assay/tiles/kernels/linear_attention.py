@@ -7,9 +7,9 @@ sqrt(D): the first terms of exp(a); D is 16, which makes 1 + 16 + 256 features. 
 (softmax(x), softmax(-x)), which makes 2 D features; a learned product before it is the caller's.
 
 Q and K are (batch, heads, T, D), V is (batch, heads, T, DV), in any strides. T is cut into segments, as many
-as fill the GPU, and each of these into chunks. One kernel walks over a segment's chunks and writes what it
-adds to the state (features x values, float32); one adds up what comes before each segment; one walks again
-from there and writes o: a masked product within the chunk, and the product with the state for all before it.
+as fill the GPU, and each of these into chunks. One kernel walks over a part of a segment and writes what it
+adds to the state (features x values, float32); one adds up what comes before its segment, walks from there
+and writes o: a masked product within the chunk, and the product with the state for all before it.
 One segment needs the last only.
 
 Features and weights are rounded to the inputs' type for the tensor cores. `based` squares what it is given:
@@ -42,6 +42,8 @@ BASED_D = 16
 EPSILON = 1e-6
 WANTED_WARPS = 8 * 132
 """All that the registers of an H200 hold: a thread takes every register it can have."""
+MOST_PARTS = 4
+"""Of a segment: each is read again by all segments behind it."""
 
 
 @triton.jit
@@ -136,38 +138,27 @@ def _places(held, slot, column, DV, MAP: tl.constexpr, D: tl.constexpr, HALF: tl
 
 @triton.jit
 def _segment_kernel(
-    k, v, held, T, heads, segments, chunks, k_strides, v_strides, DV,
+    k, v, held, T, heads, slots, chunks, parts, each, k_strides, v_strides, DV,
     MAP: tl.constexpr, NORMALISE: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BV: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """What one segment adds to the state."""
-    pair, segment, column = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BV
+    """What one part of a segment adds to the state."""
+    pair, slot, column = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BV
     k = _head(k, pair, heads, k_strides)
     v = _head(v, pair, heads, v_strides) + column
     state = _nothing(MAP, D, HALF, BV)
-    for chunk in range(segment * chunks, (segment + 1) * chunks):
+    segment = slot // parts
+    begin = segment * chunks + slot % parts * each
+    for chunk in range(begin, tl.minimum(begin + each, (segment + 1) * chunks)):
         key = _rows(k, chunk * CHUNK, k_strides[2], T, CHUNK, D)
         key_one, key_two = _features(key, MAP)
         if NORMALISE:
             state = _counted(state, key, key_one, key_two, MAP)
         value = _rows(v, chunk * CHUNK, v_strides[2], T, CHUNK, BV)
         state = _grown(state, key, key_one, key_two, value, MAP)
-    places = _places(held, pair * segments + segment, column, DV, MAP, D, HALF, BV)
+    places = _places(held, pair * slots + slot, column, DV, MAP, D, HALF, BV)
     for part in tl.static_range(6):
         tl.store(places[part], state[part])
-
-
-@triton.jit
-def _before_kernel(sums, segments, width, BLOCK: tl.constexpr):
-    """In place: for each segment the sum of those before it. What the last one held is not used."""
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    at = sums + tl.program_id(0).to(tl.int64) * segments * width + column
-    total = tl.zeros([BLOCK], tl.float32)
-    for _ in range(segments):
-        own = tl.load(at, mask=column < width, other=0.0)
-        tl.store(at, total, mask=column < width)
-        total += own
-        at += width
 
 
 @triton.jit
@@ -210,7 +201,7 @@ def _past(state, query, query_one, query_two, first, MAP: tl.constexpr, UNIT: tl
 
 @triton.jit
 def _output_kernel(
-    q, k, v, out, held, T, heads, segments, chunks, q_strides, k_strides, v_strides, DV,
+    q, k, v, out, held, T, heads, slots, chunks, parts, q_strides, k_strides, v_strides, DV,
     MAP: tl.constexpr, NORMALISE: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BV: tl.constexpr,
     CHUNK: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr, EPSILON: tl.constexpr,
     HAS_PAST: tl.constexpr,
@@ -223,8 +214,12 @@ def _output_kernel(
     out += pair.to(tl.int64) * T * DV + column
     state = _nothing(MAP, D, HALF, BV)
     if HAS_PAST:
-        p = _places(held, pair * segments + segment, column, DV, MAP, D, HALF, BV)
-        state = tl.load(p[0]), tl.load(p[1]), tl.load(p[2]), tl.load(p[3]), tl.load(p[4]), tl.load(p[5])
+        for before in tl.range(segment * parts, num_stages=1):
+            p = _places(held, pair * slots + before, column, DV, MAP, D, HALF, BV)
+            state = (
+                state[0] + tl.load(p[0]), state[1] + tl.load(p[1]), state[2] + tl.load(p[2]),
+                state[3] + tl.load(p[3]), state[4] + tl.load(p[4]), state[5] + tl.load(p[5]),
+            )  # fmt: skip
     for chunk in range(segment * chunks, tl.minimum((segment + 1) * chunks, tl.cdiv(T, CHUNK))):
         first = chunk * CHUNK
         query = _rows(q, first, q_strides[2], T, CHUNK, D)
@@ -295,17 +290,18 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, normalise: bool, feature_m
         return out
     sizes = {"MAP": feature_map, "NORMALISE": normalise, "D": d, **_blocks(feature_map, d, dv)}
     columns = dv // sizes["BV"]
-    segments, chunks = _segments(
-        length, sizes["CHUNK"], WANTED_WARPS // sizes["num_warps"] // (pairs * columns)
-    )
+    wanted = WANTED_WARPS // sizes["num_warps"] // (pairs * columns)
+    segments, chunks = _segments(length, sizes["CHUNK"], wanted)
+    # Nobody asks for what the last segment adds: the others are cut further, so that the GPU is full.
+    parts = max(1, min(wanted // max(segments - 1, 1), chunks, MOST_PARTS))
+    slots = (segments - 1) * parts
     width = (2 * sizes["HALF"] + d + 1) * dv + (d + 1) * d
-    held = q.new_empty(pairs, segments if segments > 1 else 0, width, dtype=torch.float32)
+    held = q.new_empty(pairs, slots, width, dtype=torch.float32)
     strides = [x.stride()[:3] for x in (q, k, v)]
-    where = (length, heads, segments, chunks)
-    if segments > 1:
-        arguments = (k, v, held, *where, *strides[1:], dv)
-        start(_segment_kernel, (pairs, segments - 1, columns), arguments, k, **sizes)
-        start(_before_kernel, (pairs, triton.cdiv(width, 1024)), (held, segments, width), k, BLOCK=1024)
+    where = (length, heads, slots, chunks, parts)
+    if slots:
+        arguments = (k, v, held, *where, triton.cdiv(chunks, parts), *strides[1:], dv)
+        start(_segment_kernel, (pairs, slots, columns), arguments, k, **sizes)
     sizes |= {"BLOCK": KEYS, "EPSILON": EPSILON, "HAS_PAST": segments > 1}
     sizes["UNIT"] = 1 if feature_map == "based" else d
     start(_output_kernel, (pairs, segments, columns), (q, k, v, out, held, *where, *strides, dv), q, **sizes)

@@ -7,10 +7,10 @@ x and y are (batch, T, heads, P); dt is (batch, T, heads), as it comes out of it
 may be any.
 
 T is cut into segments, as many as fill the GPU, and each of these into chunks of 64. One kernel walks over a
-segment's chunks and writes the state (N x P, float32) that it ends in when it begins with none, and its
-decay; one passes states on from segment to segment; one walks again from there and writes y. With s the sum
-of dt a from the chunk's start, the chunk's own part is (c_i.b_j) exp(s_i - s_j) dt_j for j <= i, times x; the
-rest is exp(s_i) c_i h. One segment needs the last kernel only.
+segment's chunks and writes the sums of dt a from each chunk's start, the state (N x P, float32) that the
+segment ends in when it begins with none, and its decay; one puts together what the segments before its own
+ended in, walks again from there and writes y. With s those sums, a chunk's own part is
+(c_i.b_j) exp(s_i - s_j) dt_j for j <= i, times x; the rest is exp(s_i) c_i h.
 
 States and weights are rounded to the type of x for the tensor cores. Sums of dt a are float32: where they
 reach thousands within a chunk, decays lose digits.
@@ -35,7 +35,9 @@ LEAST_CHUNKS = 4
 """Of a segment: a shorter one would spend more on its state than on its rows."""
 WANTED_PROGRAMS = 2 * 132
 """Two for each multiprocessor of an H200."""
-OPTIONS = {"num_warps": 4, "num_stages": 2}
+SEGMENT_OPTIONS = {"num_warps": 4, "num_stages": 3}
+OUTPUT_OPTIONS = {"num_warps": 4, "num_stages": 2}
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -54,98 +56,90 @@ def _rows(start, first, stride, T, CHUNK: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _steps(dt, a, first, stride, T, CHUNK: tl.constexpr):
-    """The lengths of a chunk's steps, and the logarithms of the decays: up to each, and of the whole."""
-    row = first + tl.arange(0, CHUNK)
-    step = tl.load(dt + row.to(tl.int64) * stride, mask=row < T, other=0.0).to(tl.float32)
-    return step, tl.cumsum(step * a, 0), tl.sum(step * a, 0)
+def _left(x, step, decay, total):
+    """What is left of rows at the end of their chunk."""
+    return (x.to(tl.float32) * (tl.exp2(total - decay) * step)[:, None]).to(x.dtype)
 
 
 @triton.jit
-def _grown(state, x, b, step, decay, total):
-    """The state at the end of a chunk."""
-    scaled = (x.to(tl.float32) * (tl.exp(total - decay) * step)[:, None]).to(x.dtype)
-    return tl.dot(tl.trans(b), scaled, state * tl.exp(total), input_precision="tf32x3")
-
-
-@triton.jit
-def _state_places(held, slot, column, P, N: tl.constexpr, BP: tl.constexpr):
-    state = held + slot.to(tl.int64) * (N * P) + column
+def _state_places(ends, slot, column, P, N: tl.constexpr, BP: tl.constexpr):
+    state = ends + slot.to(tl.int64) * (N * P) + column
     return state + tl.arange(0, N)[:, None] * P + tl.arange(0, BP)[None, :]
 
 
 @triton.jit
 def _segment_kernel(
-    x, dt, a, b, held, decays, T, heads, shared, segments, chunks, x_strides, dt_strides, b_strides, P,
+    x, dt, a, b, sums, steps, ends, decays, T, heads, shared, segments, chunks,
+    x_strides, dt_strides, b_strides, P,
     N: tl.constexpr, BP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """The state that one segment ends in when it begins with none."""
+    """The state that one segment ends in when it begins with none; of its rows the steps, and the sums within
+    a chunk of their decays' logarithms, to the base of 2."""
     pair, segment, column = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BP
     x = _start(x, pair, heads, 1, x_strides) + column
     dt = _start(dt, pair, heads, 1, dt_strides)
     b = _start(b, pair, heads, shared, b_strides)
-    a = tl.load(a + pair % heads).to(tl.float32)
+    pace = tl.load(a + pair % heads).to(tl.float32) * LOG2_E
+    line = tl.arange(0, CHUNK)
+    kept = pair.to(tl.int64) * (segments * chunks * CHUNK) + line
     state = tl.zeros([N, BP], tl.float32)
     whole = 0.0
     for chunk in range(segment * chunks, (segment + 1) * chunks):
         first = chunk * CHUNK
-        step, decay, total = _steps(dt, a, first, dt_strides[1], T, CHUNK)
+        row = (first + line).to(tl.int64)
+        step = tl.load(dt + row * dt_strides[1], mask=row < T, other=0.0).to(tl.float32)
+        decay, total = tl.cumsum(step * pace, 0), tl.sum(step * pace, 0)
+        tl.store(sums + kept + first, decay)
+        tl.store(steps + kept + first, step)
         own = _rows(x, first, x_strides[1], T, CHUNK, BP)
-        state = _grown(state, own, _rows(b, first, b_strides[1], T, CHUNK, N), step, decay, total)
+        inward = tl.trans(_rows(b, first, b_strides[1], T, CHUNK, N))
+        left = _left(own, step, decay, total)
+        state = tl.dot(inward, left, state * tl.exp2(total), input_precision="tf32x3")
         whole += total
     slot = pair * segments + segment
-    tl.store(_state_places(held, slot, column, P, N, BP), state)
+    tl.store(_state_places(ends, slot, column, P, N, BP), state)
     tl.store(decays + slot, whole)
 
 
 @triton.jit
-def _pass_kernel(held, decays, segments, width, BLOCK: tl.constexpr):
-    """In place: for each segment the state that it begins with. What the last one held is not used."""
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    slot = tl.program_id(0).to(tl.int64) * segments
-    state = tl.zeros([BLOCK], tl.float32)
-    for _ in range(segments):
-        places = held + slot * width + column
-        own = tl.load(places, mask=column < width, other=0.0)
-        tl.store(places, state, mask=column < width)
-        state = state * tl.exp(tl.load(decays + slot)) + own
-        slot += 1
-
-
-@triton.jit
 def _output_kernel(
-    x, dt, a, b, c, d, y, held, T, heads, shared, segments, chunks,
-    x_strides, dt_strides, b_strides, c_strides, P,
+    x, b, c, d, y, sums, steps, ends, decays, T, heads, shared, segments, chunks,
+    x_strides, b_strides, c_strides, P,
     N: tl.constexpr, BP: tl.constexpr, CHUNK: tl.constexpr, HAS_PAST: tl.constexpr, HAS_D: tl.constexpr,
 ):  # fmt: skip
     """The outputs of one segment, from the state that it begins with."""
     pair, segment, column = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BP
     x = _start(x, pair, heads, 1, x_strides) + column
-    dt = _start(dt, pair, heads, 1, dt_strides)
     b = _start(b, pair, heads, shared, b_strides)
     c = _start(c, pair, heads, shared, c_strides)
     y += (pair // heads).to(tl.int64) * T * heads * P + (pair % heads) * P + column
-    a = tl.load(a + pair % heads).to(tl.float32)
+    sums += pair.to(tl.int64) * (segments * chunks * CHUNK)
+    steps += pair.to(tl.int64) * (segments * chunks * CHUNK)
     state = tl.zeros([N, BP], tl.float32)
     if HAS_PAST:
-        state = tl.load(_state_places(held, pair * segments + segment, column, P, N, BP))
+        for before in tl.range(segment, num_stages=1):
+            slot = pair * segments + before
+            ended = tl.load(_state_places(ends, slot, column, P, N, BP))
+            state = state * tl.exp2(tl.load(decays + slot)) + ended
+    skip = tl.load(d + pair % heads).to(tl.float32) if HAS_D else 0.0
     line = tl.arange(0, CHUNK)
     for chunk in range(segment * chunks, tl.minimum((segment + 1) * chunks, tl.cdiv(T, CHUNK))):
         first = chunk * CHUNK
-        step, decay, total = _steps(dt, a, first, dt_strides[1], T, CHUNK)
+        own = _rows(x, first, x_strides[1], T, CHUNK, BP)
         inward = _rows(b, first, b_strides[1], T, CHUNK, N)
         outward = _rows(c, first, c_strides[1], T, CHUNK, N)
-        own = _rows(x, first, x_strides[1], T, CHUNK, BP)
-        got = tl.dot(outward, state.to(own.dtype), input_precision="tf32x3") * tl.exp(decay)[:, None]
-        state = _grown(state, own, inward, step, decay, total)
+        decay, step = tl.load(sums + first + line), tl.load(steps + first + line)
+        total = tl.load(sums + first + CHUNK - 1)
+        alike = tl.dot(outward, tl.trans(inward), input_precision="tf32x3")
         # Masked before the exponential: a query does not see later keys, whose decay would be growth.
         between = tl.where(line[:, None] >= line[None, :], decay[:, None] - decay[None, :], float("-inf"))
-        weights = (
-            tl.dot(outward, tl.trans(inward), input_precision="tf32x3") * tl.exp(between) * step[None, :]
-        )
-        got = tl.dot(weights.to(own.dtype), own, got, input_precision="tf32x3")
+        weights = (alike * tl.exp2(between) * step[None, :]).to(own.dtype)
+        left = _left(own, step, decay, total)
+        got = tl.dot(outward, state.to(own.dtype), input_precision="tf32x3") * tl.exp2(decay)[:, None]
+        got = tl.dot(weights, own, got, input_precision="tf32x3")
+        state = tl.dot(tl.trans(inward), left, state * tl.exp2(total), input_precision="tf32x3")
         if HAS_D:
-            got += tl.load(d + pair % heads).to(tl.float32) * own.to(tl.float32)
+            got += skip * own.to(tl.float32)
         row = first + line[:, None]
         places = y + row.to(tl.int64) * (heads * P) + tl.arange(0, BP)[None, :]
         tl.store(places, got.to(y.dtype.element_ty), mask=row < T)
@@ -190,21 +184,17 @@ def mamba2_op(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor 
         return y
     bp = min(p, 64 if n <= 128 else 32)
     segments, chunks = _segments(length, pairs * (p // bp))
-    held = x.new_empty(pairs, segments if segments > 1 else 0, n * p, dtype=torch.float32)
+    sums, steps = x.new_empty(2, pairs, segments * chunks * CHUNK, dtype=torch.float32)
+    ends, decays = sums.new_empty(pairs, segments, n * p), sums.new_empty(pairs, segments)
     where = (length, heads, shared, segments, chunks)
-    strides = [t.stride()[:3] for t in (x, dt, b, c)]
-    sizes = {"N": n, "BP": bp, "CHUNK": CHUNK, **OPTIONS}
-    if segments > 1:
-        decays = held.new_empty(pairs, segments)
-        grid = (pairs, segments - 1, p // bp)
-        arguments = (x, dt, a, b, held, decays, *where, *strides[:3], p)
-        start(_segment_kernel, grid, arguments, x, **sizes)
-        grid = (pairs, triton.cdiv(n * p, 1024))
-        start(_pass_kernel, grid, (held, decays, segments, n * p), x, BLOCK=1024)
-    sizes |= {"HAS_PAST": segments > 1, "HAS_D": d is not None}
+    of_x, of_dt, of_b, of_c = (t.stride()[:3] for t in (x, dt, b, c))
+    sizes = {"N": n, "BP": bp, "CHUNK": CHUNK}
     grid = (pairs, segments, p // bp)
-    arguments = (x, dt, a, b, c, a if d is None else d, y, held, *where, *strides, p)
-    start(_output_kernel, grid, arguments, x, **sizes)
+    arguments = (x, dt, a, b, sums, steps, ends, decays, *where, of_x, of_dt, of_b, p)
+    start(_segment_kernel, grid, arguments, x, **sizes, **SEGMENT_OPTIONS)
+    sizes |= {"HAS_PAST": segments > 1, "HAS_D": d is not None}
+    arguments = (x, b, c, a if d is None else d, y, sums, steps, ends, decays, *where, of_x, of_b, of_c, p)
+    start(_output_kernel, grid, arguments, x, **sizes, **OUTPUT_OPTIONS)
     return y
 
 

@@ -1,0 +1,63 @@
+"""Every tile kernel on the GPU, against its reference: all cases of the catalog, and gradients of attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from assay.tiles import always
+from assay.tiles.catalog import KERNELS
+from assay.tiles.kernels import attention
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
+ROUNDED = 0.01
+"""A unit of bf16 or two, as a part of the whole."""
+CASES = [(name, number) for name, entry in KERNELS.items() for number in range(len(entry.cases))]
+
+
+def off(got: torch.Tensor, wanted: torch.Tensor) -> float:
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    if not got.is_floating_point():
+        return float(not torch.equal(got, wanted))
+    got, wanted = got.double().nan_to_num(7.0), wanted.double().nan_to_num(7.0)
+    return float((got - wanted).norm() / wanted.norm().clamp_min(1e-6))
+
+
+def listed(found: Any) -> list[torch.Tensor]:
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_is_right(name: str, number: int, device: str) -> None:
+    entry = KERNELS[name]
+    torch.manual_seed(0)
+    given = entry.inputs(**entry.cases[number], device=device)
+    with always("tiles"):
+        got = listed(entry.run(*given))
+    pairs = zip(got, listed(entry.reference(*given)), strict=True)
+    assert max(off(one, other) for one, other in pairs) < ROUNDED
+
+
+@pytest.mark.parametrize("is_deterministic", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("d", [64, 128])
+def test_gradients_of_attention(
+    d: int, dtype: torch.dtype, is_causal: bool, is_deterministic: bool, device: str
+) -> None:
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 700, d, device=device).to(dtype).requires_grad_()
+    k, v = (torch.randn(2, 2, 700, d, device=device).to(dtype).requires_grad_() for _ in range(2))
+    slope = torch.randn_like(q)
+    wide = [x.detach().float().requires_grad_() for x in (q, k, v)]
+    wanted = torch.autograd.grad(attention.reference(*wide, is_causal), wide, slope.float())
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
+    try:
+        with always("tiles"):
+            got = torch.autograd.grad(attention.attention(q, k, v, is_causal), (q, k, v), slope)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert max(off(x.float(), y) for x, y in zip(got, wanted, strict=True)) < ROUNDED
