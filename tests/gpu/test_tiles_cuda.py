@@ -40,6 +40,27 @@ def test_is_right(name: str, number: int, device: str) -> None:
     assert max(off(one, other) for one, other in pairs) < ROUNDED
 
 
+@pytest.mark.parametrize("d", [64, 128])
+def test_a_query_that_sees_no_key_gets_zeros(d: int, device: str) -> None:
+    q = torch.randn(1, 2, 300, d, device=device).bfloat16()
+    k, v = (torch.randn(1, 2, 100, d, device=device).bfloat16() for _ in range(2))
+    with always("tiles"):
+        got = attention.attention(q, k, v, is_causal=True)
+    assert not got[:, :, :200].any()
+    assert off(got, attention.reference(q, k, v, is_causal=True)) < ROUNDED
+
+
+def test_a_key_that_is_not_a_number_is_seen(device: str) -> None:
+    """By every query behind it, whichever unit computes its weight."""
+    q, k, v = (torch.randn(1, 1, 256, 64, device=device).bfloat16() for _ in range(3))
+    for place in range(0, 64):
+        spoiled = k.clone()
+        spoiled[0, 0, place] = torch.nan
+        with always("tiles"):
+            got = attention.attention(q, spoiled, v, is_causal=True)
+        assert got[0, 0, place:].isnan().all() and not got[0, 0, :place].isnan().any()
+
+
 @pytest.mark.parametrize("is_deterministic", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
