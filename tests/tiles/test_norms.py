@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import triton
 from interpreting import interpreted
 from triton.compiler import ASTSource
+from triton.runtime import interpreter
 
 from assay.problems.layouts import lay_out
 from assay.tiles.gate import HOPPER, assembled
@@ -34,8 +37,8 @@ TOLERANCES = {
     torch.float32: {"rtol": 1e-4, "atol": 2e-5},
     torch.float16: {"rtol": 2e-3, "atol": 2e-3},
 }
-SIZES = ("columns", "x_stride", "y_stride", "dy_stride")
-NARROW = {cross_entropy.long_forward_kernel: 65}
+SIZES = ("columns", "x_stride", "y_stride", "dy_stride", "programs")
+NARROW = {cross_entropy.held_forward_kernel: 2, cross_entropy.long_forward_kernel: 3}
 LAYOUTS = ("strided", "offset", "transposed", "sliced")
 Check = tuple[str, Callable[[], None]]
 
@@ -58,7 +61,7 @@ def test_softmax_is_right(found: dict[str, dict[str, str]]) -> None:
 
 
 def test_cross_entropy_is_right(found: dict[str, dict[str, str]]) -> None:
-    _all_right(found["cross_entropy"], least=30)
+    _all_right(found["cross_entropy"], least=46)
 
 
 def _all_right(told: dict[str, str], least: int) -> None:
@@ -114,12 +117,18 @@ def _compiled_cases() -> Iterator[Any]:
     yield pytest.param(softmax.long_forward_kernel, lanes, softmax.LONG_WARPS, id="softmax-long-forward")
     wide = {"COLUMNS": 2 * softmax.LONG_LANES}
     yield pytest.param(softmax.long_backward_kernel, wide, softmax.LONG_WARPS, id="softmax-long-backward")
-    high, wide, warps = tile(1000, 32)
-    held = {"UNIT": 8, "ROWS": high, "COLUMNS": wide}
-    yield pytest.param(cross_entropy.held_forward_kernel, held, warps, id="cross_entropy-held-forward")
-    depth = cross_entropy.STEP_DEPTH
-    lanes = {"VECTOR": 8, "DEPTH": depth, "LANES": cross_entropy.STEP_COLUMNS // depth}
-    yield pytest.param(cross_entropy.long_forward_kernel, lanes, 2, id="cross_entropy-long-forward")
+    for columns, is_mean in ((64, False), (1000, True), (8192, True)):
+        depth, high, lanes = cross_entropy.held_tile(columns, 8)
+        held = {"IS_MEAN": is_mean, "UNIT": 8, "DEPTH": depth, "ROWS": high, "LANES": lanes}
+        name = f"cross_entropy-{columns}-forward"
+        yield pytest.param(cross_entropy.held_forward_kernel, held, cross_entropy.HELD_WARPS, id=name)
+    for warps, is_mean in ((2, True), (4, False)):
+        depth = cross_entropy.STEP_ELEMENTS // 8
+        steps = {"IS_MEAN": is_mean, "UNIT": 8, "DEPTH": depth, "LANES": 32 * warps}
+        name = f"cross_entropy-long-forward-{warps}"
+        yield pytest.param(cross_entropy.long_forward_kernel, steps, warps, id=name)
+    parts = {"PARTS": cross_entropy.MEAN_PARTS}
+    yield pytest.param(cross_entropy.mean_kernel, parts, cross_entropy.MEAN_WARPS, id="cross_entropy-mean")
     wide = {"UNIT": 8, "ROWS": 1, "COLUMNS": 4096}
     yield pytest.param(cross_entropy.backward_kernel, wide, 4, id="cross_entropy-backward")
 
@@ -130,7 +139,7 @@ def test_compiles_for_hopper_with_wide_copies_and_no_spills(kernel, constants, w
     signature = {name: _type_of(name, constants) for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
     # What a launch finds out by itself: of pointers, and of sizes where those have to be multiples of 16.
-    is_told = not {"UNIT", "VECTOR"} & set(constants)
+    is_told = "UNIT" not in constants
     known = [k for k, n in enumerate(names) if n.endswith("_ptr") or (is_told and n in SIZES)]
     aligned = {(k,): [["tt.divisibility", 16]] for k in known}
     source = ASTSource(kernel, signature, values, aligned)
@@ -139,7 +148,7 @@ def test_compiles_for_hopper_with_wide_copies_and_no_spills(kernel, constants, w
     assert re.findall(r"(\d+) bytes spill stores", assembled(text)) == ["0"]
     assert made.metadata.shared <= 113_000, "two programs must fit on a processor"
     assert re.search(r"ld\.global\S*\.v4\.b32|cp\.async\.cg\.shared\.global \S+ \S+ 0x10", text)
-    # One element of a row at a time: the logit of a long row's target, and where that row begins and ends.
+    # One element at a time: the logit of a row's target, where a long row begins and ends, and losses.
     narrow = re.findall(r"(?:ld|st)\.global\S*\.b16", text)
     assert len(narrow) <= NARROW.get(kernel, 0)
 
@@ -149,9 +158,10 @@ def _type_of(name: str, constants: dict[str, Any]) -> str:
         return "constexpr"
     if name == "target_ptr":
         return "*i64"
-    sums = ("mean_ptr", "rstd_ptr", "dweight_ptr", "dbias_ptr", "told_ptr", "logsum_ptr", "dloss_ptr")
+    sums = ("mean", "rstd", "dweight", "dbias", "parts", "counted", "logsum", "dloss")
     if name.endswith("_ptr"):
-        return "*fp32" if name in sums else "*bf16"
+        is_part = name == "out_ptr" and constants.get("IS_MEAN")
+        return "*fp32" if is_part or name.removesuffix("_ptr") in sums else "*bf16"
     return "fp32" if name == "eps" else "i32"
 
 
@@ -309,13 +319,62 @@ def _bad_target() -> None:
     logits = torch.randn(4, 10).requires_grad_()
     losses = cross_entropy.cross_entropy(logits, torch.tensor([0, 10, -1, 9]), reduction="none")
     assert losses.isnan().tolist() == [False, True, True, False]
+    assert cross_entropy.cross_entropy(logits, torch.tensor([0, 10, -1, 9])).isnan()
     losses.sum().backward()
     assert logits.grad.isnan().all(1).tolist() == [False, True, True, False]
     assert logits.grad.isnan().any(1).tolist() == [False, True, True, False]
 
 
+def _begins_anywhere(dtype: torch.dtype, lead: int) -> None:
+    """Long rows, from their whole vectors and what is around those, which decides here."""
+    columns = cross_entropy.HELD_COLUMNS + 3
+    around = torch.full((lead + 3 * columns + 12 + 5,), float("nan"), dtype=dtype)
+    logits = around[lead:].as_strided((3, columns), (columns + 6, 1))
+    logits.copy_(torch.randn(3, columns))
+    logits[0, 0], logits[0, -1], logits[1, 2], logits[1, -2] = 40.0, 41.0, 42.0, 41.0
+    logits[2, 3:-3] = -float("inf")
+    args = logits, torch.tensor([0, columns - 1, 1])
+    for reduction in ("mean", "none"):
+        _agree(cross_entropy, args, reduction=reduction)
+    size, step, begin = dtype.itemsize, columns + 6, logits.data_ptr()
+    load = interpreter._interpreter.load
+
+    def inside(places: np.ndarray, mask: np.ndarray, *rest: Any) -> Any:
+        """Of this memory, only what is in a row may be read."""
+        at = places[mask].astype(np.int64) - begin
+        near = at[(at >= -size * lead) & (at < size * (around.numel() - lead))]
+        assert ((near >= 0) & (near < 3 * step * size) & (near % (step * size) < columns * size)).all()
+        return load(places, mask, *rest)
+
+    with mock.patch.object(interpreter._interpreter, "load", inside):
+        cross_entropy.cross_entropy(*args)
+
+
+def _mean_of_many_programs() -> None:
+    args = cross_entropy.inputs(rows=5 * cross_entropy.MOST_ROWS + 1, columns=3, device="cpu")
+    with mock.patch.object(cross_entropy, "MEAN_PARTS", 2):
+        _agree(cross_entropy, (args[0].float(), args[1]))
+
+
+def _no_second_derivative() -> None:
+    logits, targets = torch.randn(3, 5, requires_grad=True), torch.tensor([0, 1, 2])
+    loss = cross_entropy.cross_entropy(logits, targets)
+    (found,) = torch.autograd.grad(loss, logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="has no backward"):
+        found.sum().backward()
+
+
 def _cross_entropy_checks() -> Iterator[Check]:
     yield from _common_checks(cross_entropy)
+    for dtype in TOLERANCES:
+        for lead in (0, 1, 3, 7):
+            yield f"{dtype} rows from {lead} on", lambda d=dtype, k=lead: _begins_anywhere(d, k)
+    ragged = cross_entropy.RAGGED_COLUMNS
+    for columns in (64, 256, ragged - 1, ragged + 1, cross_entropy.HELD_COLUMNS):
+        args = cross_entropy.inputs(rows=9, columns=columns, dtype=torch.float16, device="cpu")
+        yield f"{columns} columns", lambda args=args: _agree(cross_entropy, args)
+    yield "a mean of many programs", _mean_of_many_programs
+    yield "second derivatives", _no_second_derivative
     for sizes in cross_entropy.ENTRY.cases:
         args = cross_entropy.inputs(**sizes, dtype=torch.float32, device="cpu")
         yield f"each row of {dict(sizes)}", lambda args=args: _agree(cross_entropy, args, reduction="none")
@@ -336,7 +395,9 @@ def _cross_entropy_checks() -> Iterator[Check]:
     yield "logits of three axes", lambda: _refuses(run, "(rows, classes)", logits[None], targets)
     yield "sum", lambda: _refuses(run, "mean or none", logits, targets, reduction="sum")
     leaf = logits.clone().requires_grad_()
-    yield "op", lambda: torch.library.opcheck(cross_entropy._op.overload, (leaf, targets, -100))
+    for is_mean in (True, False):
+        args = (leaf, targets, -100, is_mean)
+        yield f"op {is_mean}", lambda args=args: torch.library.opcheck(cross_entropy._op.overload, args)
     again = logits.clone().requires_grad_()
     yield "torch.compile", lambda: _compiles(cross_entropy, [again, targets])
 

@@ -129,7 +129,7 @@ def check_gated_refuses(entry: Kernel) -> None:
 
 
 def check_rotary_shapes() -> None:
-    """Nothing; more positions than a program takes, and more heads, which may be 2 or 8."""
+    """Nothing; more positions than a program takes, and more heads, which may be 4 or 8."""
     draw = functools.partial(rotary.inputs, kv_heads=1, d=8, dtype=torch.float32, device="cpu")
     for is_packed in (True, False):
         agree(rotary.ENTRY, draw(batch=2, sequence=0, heads=3, is_packed=is_packed))
@@ -344,6 +344,7 @@ def test_rotary_compiles(d: int, heads: tuple[str, ...]) -> None:
         "sequence": "i32",
     }
     constants = {"SIGN": -1, "HALF_D": d // 2, "ROWS": rotary.TILE // cols, "COLS": cols, "HEADS": 8}
+    constants["TOGETHER"] = rotary.TOGETHER
     text, spilled = compiled(rotary.rotary_kernel, types, constants, rotary.WARPS)
     assert spilled == 0 and (d == 2 or only_wide(text))
 

@@ -7,9 +7,10 @@ The backward is the same with -sin, from the outputs' layout to the inputs'.
 In: one packed tensor (batch, sequence, heads + 2 kv_heads, D), or q (batch, sequence, heads, D) and
 k (batch, sequence, kv_heads, D); bf16, fp16 or float32, float32 inside, any strides. Out: (batch, heads,
 sequence, D) each, without gaps. Tables cos and sin are (sequence, D/2) float32: slice them for later
-positions. A program turns a few positions of several heads, so that it reads its part of the tables once. Not
-covered: the interleaved convention, heads turned in part, positions that differ between batch entries,
-gradients of the tables or of gradients, D over 512.
+positions. A program turns a few positions of several heads, so that it reads its part of the tables once;
+some of those heads at once, so that they need not wait for each other. Not covered: the interleaved
+convention, heads turned in part, positions that differ between batch entries, gradients of the tables or of
+gradients, D over 512.
 """
 
 from __future__ import annotations
@@ -26,39 +27,50 @@ from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_D = 512
-TILE = 1024
+TILE = 512
+"""Positions times half of D."""
+TOGETHER = 4
+"""Heads that are turned at once."""
 WARPS = 4
-MANY_TILES = 16_384
-"""With so many, each program can take several heads and all multiprocessors still have work."""
+MANY_TILES = 32_768
+"""With so many, each program can take twice as many heads and all multiprocessors still have work."""
 
 
 @triton.jit
-def _turn(source, target, x_steps, o_steps, batch, s, d, first, last, c, w, inside, HALF_D: tl.constexpr):
-    """Heads from `first` up to `last`; only copied where there is no cosine."""
-    x = source + batch * x_steps[0] + first.to(tl.int64) * x_steps[2] + s * x_steps[1] + d
-    o = target + batch * o_steps[0] + first.to(tl.int64) * o_steps[2] + s * o_steps[1] + d
-    for _ in range(first, last):
-        left = tl.load(x, inside)
-        right = tl.load(x + HALF_D, inside)
+def _turn(
+    source, target, x_steps, o_steps, batch, s, d, first, last, c, w, inside,
+    HALF_D: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """Heads from `first` up to `last`, some at once; only copied where there is no cosine."""
+    head = first + tl.arange(0, TOGETHER)[:, None, None]
+    x = source + batch * x_steps[0] + head.to(tl.int64) * x_steps[2] + s * x_steps[1] + d
+    o = target + batch * o_steps[0] + head.to(tl.int64) * o_steps[2] + s * o_steps[1] + d
+    together = tl.full((), TOGETHER, tl.int64)
+    for _ in range(first, last, TOGETHER):
+        is_real = inside & (head < last)
+        left = tl.load(x, is_real)
+        right = tl.load(x + HALF_D, is_real)
         if c is not None:
             a, b = left.to(tl.float32), right.to(tl.float32)
             left, right = a * c - b * w, b * c + a * w
-        tl.store(o, left, inside)
-        tl.store(o + HALF_D, right, inside)
-        x += x_steps[2]
-        o += o_steps[2]
+        tl.store(o, left, is_real)
+        tl.store(o + HALF_D, right, is_real)
+        x += together * x_steps[2]
+        o += together * o_steps[2]
+        head += TOGETHER
 
 
 @triton.jit
 def rotary_kernel(
     sources, targets, x_steps, o_steps, heads, cos, sin, sequence,
     SIGN: tl.constexpr, HALF_D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, HEADS: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """Sources and targets are q, k and, where there is one, v; steps go along batch, sequence and heads."""
     blocks = tl.cdiv(sequence, ROWS)
     batch = (tl.program_id(0) // blocks).to(tl.int64)
-    s = (tl.program_id(0) % blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, COLS)[None, :]
+    s = (tl.program_id(0) % blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    d = tl.arange(0, COLS)[None, None, :]
     inside = (s < sequence) & (d < HALF_D)
     c = tl.load(cos + s * HALF_D + d, inside)
     w = SIGN * tl.load(sin + s * HALF_D + d, inside)
@@ -68,7 +80,7 @@ def rotary_kernel(
             last = tl.minimum(first + HEADS, heads[part])
             _turn(
                 sources[part], targets[part], x_steps[part], o_steps[part], batch, s, d, first, last,
-                c if part < 2 else None, w, inside, HALF_D,
+                c if part < 2 else None, w, inside, HALF_D, TOGETHER,
             )  # fmt: skip
         first -= tl.cdiv(heads[part], HEADS) * HEADS
 
@@ -103,14 +115,14 @@ def _launch(
     rows = max(TILE // cols, 1)
     heads = tuple(source.shape[2] for source in sources)
     tiles = batch * triton.cdiv(sequence, rows)
-    together = 8 if tiles * sum(heads) >= MANY_TILES else 2
-    grid = (tiles, sum(triton.cdiv(n, together) for n in heads))
+    each = 2 * TOGETHER if tiles * sum(heads) >= MANY_TILES else TOGETHER
+    grid = (tiles, sum(triton.cdiv(n, each) for n in heads))
     if 0 in grid:
         return
     steps = (tuple(tensor.stride()[:3] for tensor in tensors) for tensors in (sources, targets))
     start(
         rotary_kernel, grid, (tuple(sources), tuple(targets), *steps, heads, cos, sin, sequence), cos,
-        SIGN=sign, HALF_D=d // 2, ROWS=rows, COLS=cols, HEADS=together, num_warps=WARPS,
+        SIGN=sign, HALF_D=d // 2, ROWS=rows, COLS=cols, HEADS=each, TOGETHER=TOGETHER, num_warps=WARPS,
     )  # fmt: skip
 
 
