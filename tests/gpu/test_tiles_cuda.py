@@ -1,4 +1,4 @@
-"""Every tile kernel on the GPU, against its reference: the cases of the catalog, and gradients of attention."""
+"""Every tile kernel on the GPU, against its reference: cases of the catalog, and gradients of attention."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_query_that_sees_no_key_gets_zeros(d: int, device: str) -> None:
 
 
 def test_a_key_that_is_not_a_number_is_seen(device: str) -> None:
-    """By every query behind it, whichever unit computes its weight."""
+    """By every query behind it."""
     q, k, v = (torch.randn(1, 1, 256, 64, device=device).bfloat16() for _ in range(3))
     for place in range(64):
         spoiled = k.clone()

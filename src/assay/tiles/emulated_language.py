@@ -279,7 +279,6 @@ WORDS = {
     "warpgroup_mma": warpgroup_mma,
     "warpgroup_mma_wait": warpgroup_mma_wait,
     "fence_async_shared": fence_async_shared,
-    "mixed_exp2": torch.exp2,
     "narrowed": lambda x, dtype: settled(x).to(dtype),
     "widened": lambda x, dtype: x.float(),
 }

@@ -17,7 +17,6 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from assay.tiles.assembler import mixed_exp2
 from assay.tiles.choice import bits, is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike
@@ -30,8 +29,7 @@ from assay.tiles.work import Work
 STEPS = {64: {"BN": 128, "stages": 2}, 128: {"BN": 128, "stages": 2}, 256: {"BN": 64, "stages": 2}}
 """What shared memory holds beside the queries, by head size."""
 SMALL_HEAD = 64
-"""Registers hold three consumers. Causal tiles of as many queries have more to mask: those have two, and the
-time that exponentials take shows."""
+"""Registers hold three consumers. Causal tiles of as many queries have more to mask: those have two."""
 MOST_GRADIENT_SIZE = 128
 LOG2_E = math.log2(math.e)
 CACHED_BYTES = 12 * 2**20
@@ -48,8 +46,6 @@ class Attention(Work):
     BN: int = 128
     """Keys of a step."""
     is_causal: bool = False
-    is_mixed: bool = False
-    """Some exponentials are computed as polynomials."""
     is_askew: bool = False
     """Causal, and the last queries of a tile do not see the end of a block."""
     holds: ClassVar[bool] = False
@@ -158,8 +154,7 @@ class Attention(Work):
         """The weights of a block, the new maxima, what older sums are to be multiplied by, the new sum."""
         higher = gl.maximum(m, gl.max(s, 1) * g[8])
         safe = gl.where(higher == float("-inf"), 0.0, higher)
-        p = s * g[8] - gl.expand_dims(safe, 1)
-        p = mixed_exp2(p) if w.is_mixed else gl.exp2(p)
+        p = gl.exp2(s * g[8] - gl.expand_dims(safe, 1))
         operand = gl.convert_layout(p.to(g[0].dtype), gl.DotOperandLayout(0, w.layout, 2))
         return operand, higher, gl.exp2(m - safe), gl.sum(p, 1)
 
@@ -226,7 +221,7 @@ def _together(heads: int, head_bytes: int, is_causal: bool) -> int:
 def choose(d: int, s: int, t: int, is_causal: bool) -> Attention:
     sizes = STEPS[d] | {"consumers": 2}
     if d == SMALL_HEAD:
-        sizes |= {"stages": 3, "is_mixed": True} if is_causal else {"consumers": 3}
+        sizes |= {"stages": 3} if is_causal else {"consumers": 3}
     is_askew = is_causal and (t - s) % math.gcd(64 * sizes["consumers"], sizes["BN"]) != 0
     return Attention(D=d, is_causal=is_causal, is_askew=is_askew, **sizes)
 
