@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.sandbox import stand_still
+from assay.sandbox import cpu_s, stand_still
 
 # The system fills such memory in one go, which no signal but a deadly one cuts short.
 IN_THE_SYSTEM = """
@@ -19,6 +19,17 @@ flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 print("ready", flush=True)
 while True:
     mmap.mmap(-1, 1 << 25, flags=flags).close()
+"""
+BESIDE_IT = """
+import mmap, threading, time
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+def fill():
+    while True:
+        mmap.mmap(-1, 1 << 27, flags=flags).close()
+threading.Thread(target=fill, daemon=True).start()
+print("ready", flush=True)
+while True:
+    time.sleep(1)
 """
 WAKING = """
 import signal, os, threading
@@ -42,11 +53,7 @@ def process(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
         started.kill()
 
 
-def cpu_s(pid: int) -> float:
-    return time.clock_gettime((~pid << 3) | 2)
-
-
-@pytest.mark.parametrize("process", [IN_THE_SYSTEM], indirect=True)
+@pytest.mark.parametrize("process", [IN_THE_SYSTEM, BESIDE_IT], ids=["one", "another"], indirect=True)
 def test_it_has_stopped_by_then(process: subprocess.Popen[str]) -> None:
     for _ in range(5):
         stand_still(process.pid)

@@ -19,6 +19,7 @@ from assay.sandbox.plan import LAYERS, Limits, Plan, missing
 from assay.sandbox.probing import probe
 from assay.sandbox.processes import (
     companions,
+    cpu_s,
     kill_all,
     kill_namespace,
     namespace_bytes,
@@ -34,6 +35,7 @@ __all__ = [
     "Plan",
     "companions",
     "confine",
+    "cpu_s",
     "device_paths",
     "furnish",
     "isolate",

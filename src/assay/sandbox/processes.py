@@ -26,6 +26,8 @@ from assay.records.errors import JudgeFault
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.002
 _STOPPED_WITHIN_S, _GLANCE_S = 0.2, 2e-5
+_PROCESS_CLOCK = 2
+"""CPUCLOCK_SCHED: the low bits of the number of a process's clock."""
 
 # Assigned to nobody by systemd's table (UIDS-GIDS), above the ranges of containers and below the sign bit.
 _UID_FIRST = 1_879_048_192
@@ -103,18 +105,36 @@ def companions(pid: int) -> set[int]:
 def stand_still(pid: int) -> None:
     """Stop a process, and wait until it has stopped: a signal cuts nothing short that the system does for it.
 
-    Its first thread is looked at; whoever wakes itself is waited for no longer than a moment.
+    All its threads are looked at: what one runs may count as its time only when it stops. Whoever wakes itself
+    is waited for no longer than a moment.
     """
     _signal(pid, signal.SIGSTOP)
     deadline = time.monotonic() + _STOPPED_WITHIN_S
-    while _first_thread(pid) in b"RSD" and time.monotonic() < deadline:
-        time.sleep(_GLANCE_S)
+    for thread in _threads(pid):
+        while _state(pid, thread) in b"RSD" and time.monotonic() < deadline:
+            time.sleep(_GLANCE_S)
 
 
-def _first_thread(pid: int) -> bytes:
-    """Its state as one letter; X if there is no such process."""
+def cpu_s(pid: int) -> float:
+    """Time that all threads of a process have run, by the clock that the kernel keeps for it; 0 if it has
+    ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
+        return time.clock_gettime((~pid << 3) | _PROCESS_CLOCK)
+    except OSError:
+        return 0.0
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _state(pid: int, thread: str) -> bytes:
+    """Of a thread, as one letter; X if there is none."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/stat", "rb") as stat:
             return stat.read().rpartition(b") ")[2][:1]
     except (FileNotFoundError, ProcessLookupError):
         return b"X"
@@ -139,15 +159,12 @@ def _descendants(pid: int) -> set[int]:
 def _children(pid: int) -> set[int]:
     """One file per thread, where walking through all of the machine's processes would take longer."""
     found: set[int] = set()
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with (
-                contextlib.suppress(FileNotFoundError, ProcessLookupError),  # the thread has ended
-                open(f"/proc/{pid}/task/{thread}/children", "rb") as children,
-            ):
-                found |= {int(number) for number in children.read().split()}
-    except (FileNotFoundError, ProcessLookupError):
-        return found
+    for thread in _threads(pid):
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError),  # the thread has ended
+            open(f"/proc/{pid}/task/{thread}/children", "rb") as children,
+        ):
+            found |= {int(number) for number in children.read().split()}
     return found
 
 

@@ -24,6 +24,7 @@ from assay.records.layers import Layer
 from assay.sandbox import (
     Plan,
     companions,
+    cpu_s,
     kill_all,
     kill_namespace,
     namespace_bytes,
@@ -39,8 +40,6 @@ WATCH_EVERY_S, WATCH_WAITING_EVERY_S = 1.0, 0.25
 """Looking goes through all processes of the machine; who does not answer is looked at more often."""
 OUTPUT_TAIL_BYTES = 16 << 10
 TAKEN_BACK_S = 10.0
-_PROCESS_CLOCK = 2
-"""CPUCLOCK_SCHED: the low bits of the number of a process's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,22 +254,15 @@ class Child:
         if not self.is_frozen:
             self.is_frozen = True
             self.freezes += 1
-            self._frozen_at = time.monotonic(), self._cpu_s()
+            self._frozen_at = time.monotonic(), cpu_s(self._pid)
 
     def thaw(self) -> None:
         if self.is_frozen:
             wall, cpu = self._frozen_at
             self.frozen_s += time.monotonic() - wall
-            self.ran_frozen_s += self._cpu_s() - cpu
+            self.ran_frozen_s += cpu_s(self._pid) - cpu
             self._signal(signal.SIGCONT)
             self.is_frozen = False
-
-    def _cpu_s(self) -> float:
-        """Time that all its threads have run; by the clock that the kernel keeps for a process."""
-        try:
-            return time.clock_gettime((~self._pid << 3) | _PROCESS_CLOCK)
-        except OSError:  # it has ended: its next answer will tell
-            return 0.0
 
     def stop_company(self) -> None:
         """Processes it has started run no more."""
