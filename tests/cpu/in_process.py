@@ -102,7 +102,10 @@ class InProcessChild:
         self.thaw()
         request = json.loads(json.dumps({"op": op, **(head or {})}, allow_nan=False))
         self.asked.append(request)
-        reply, body = answer(self._session, Message(request, payload, tuple(os.dup(fd) for fd in fds)))
+        given = tuple(os.dup(fd) for fd in fds)
+        reply, body = answer(self._session, Message(request, payload, given))
+        for fd in given:  # what is mapped stays so; a process of its own would take them along when it ends
+            os.close(fd)
         reply = self._forging(op, json.loads(json.dumps(reply, allow_nan=False)))
         if "failure" in reply:
             raise _reported(reply["failure"])

@@ -105,8 +105,8 @@ def companions(pid: int) -> set[int]:
 def stand_still(pid: int) -> None:
     """Stop a process, and wait until it has stopped: a signal cuts nothing short that the system does for it.
 
-    All its threads are looked at: what one runs may count as its time only when it stops. Whoever wakes itself
-    is waited for no longer than a moment.
+    All its threads are looked at: what one runs may count as its time only when it stops. Whoever wakes
+    itself is waited for no longer than a moment.
     """
     _signal(pid, signal.SIGSTOP)
     deadline = time.monotonic() + _STOPPED_WITHIN_S
