@@ -46,8 +46,7 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, st
 
 
 @pytest.fixture
-def quick_children(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """For children without a process: little to flush, and this process's memory as it was afterwards."""
-    monkeypatch.setattr("assay.worker.stopwatch.HOST_FLUSH_BYTES", 1 << 12)
+def undisturbed_memory() -> Iterator[None]:
+    """For children without a process: this process's memory as it was afterwards."""
     yield
     ctypes.CDLL(None).mallopt(-6, 0)  # M_PERTURB: each call poisons what is allocated next

@@ -13,7 +13,7 @@ from in_process import Answering, Entry, Forging, InProcessChild, codes, prepare
 from assay.judge.cases import GRAD_MODES, CaseEvidence
 from assay.problems import Case, Precision
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 CALLS = 3
 REPEATED = 1
 """The first call is made twice: the second time it is the candidate's call number 1."""

@@ -23,7 +23,7 @@ from assay.records import CandidateFailure
 from assay.sandbox import Limits
 from assay.worker import Nudge, Pool
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 CALLS = 5
 
 

@@ -17,7 +17,7 @@ from assay.judge.prepare import Prepared, PreparedCase
 from assay.problems import Case, Precision
 from assay.records import ProblemRecord
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 CANDIDATE: Any = SimpleNamespace(name="c", language="torch", entry="forward", digest="d", source="")
 
 

@@ -16,7 +16,7 @@ from assay.judge.cases import KEPT_AT_ONCE, CaseEvidence, CaseRunner
 from assay.problems import Case, Precision
 from assay.records import CandidateFailure, Finding
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 
 
 class Doubled(torch.nn.Module):

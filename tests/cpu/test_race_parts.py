@@ -23,7 +23,7 @@ from assay.problems import Case, Precision
 from assay.records import CandidateFailure, JudgeFault
 from assay.speed.compare import HOPELESS
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 PLAN = Plan.for_size(0, 100.0)
 
 

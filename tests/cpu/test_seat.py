@@ -24,7 +24,7 @@ from assay.records import CandidateFailure
 from assay.worker.messages import OutputFact
 from assay.worker.placement import place
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_children")
+pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 NO_TIME = {"device_us": 0.0, "launch_us": 0.0, "host_us": 0.0, "sm_mhz": 0.0}
 
 

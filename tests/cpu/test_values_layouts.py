@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import struct
 from typing import Any
@@ -17,7 +18,7 @@ from assay.problems.layouts import arrange, dense_strides, lay_out, nth_layout, 
 from assay.problems.problem import LAYOUTS
 from assay.problems.values import MAX_DEPTH, NotCarried, dtype_name, dtype_named, flatten, unflatten
 from assay.records.errors import UserError
-from assay.worker.arena import HostArena, attach_arena
+from assay.worker.arena import HostArena, attach_arena, make_walk
 from assay.worker.placement import ALIGNMENT_BYTES, Form, Placement, place, place_densely
 
 CPU = torch.device("cpu")
@@ -313,6 +314,21 @@ def test_host_arenas_are_shared_by_descriptor() -> None:
     arena.close()
     arena.close()
     assert view.sum().item() == 0  # the mapping outlives its descriptor
+
+
+def test_nobody_changes_for_others_what_all_walk_over() -> None:
+    arena = make_walk(10_000, CPU)
+    twins = [attach_arena(arena.describe(), (os.dup(arena.fds()[0]),), CPU) for _ in range(2)]
+    fd = twins[0].fds()[0]
+    twins[0].bytes.fill_(1)
+    with pytest.raises(PermissionError):
+        os.pwrite(fd, b"x", 0)
+    with pytest.raises(PermissionError):
+        mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    assert arena.bytes.sum().item() == 0 and twins[1].bytes.sum().item() == 0
+    assert os.fstat(fd).st_blocks * 512 >= 10_000  # there is something to walk over
+    for one in (arena, *twins):
+        one.close()
 
 
 def test_host_arenas_cannot_be_resized_by_the_other_side() -> None:

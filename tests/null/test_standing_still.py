@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from assay.sandbox import cpu_s, stand_still
+from assay.sandbox import cpu_s, rest, stand_still
 
 # The system fills such memory in one go, which no signal but a deadly one cuts short.
 IN_THE_SYSTEM = """
@@ -73,3 +75,21 @@ def test_nobody_is_there() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     stand_still(ended.pid)
+
+
+@pytest.mark.parametrize(("patience_s", "waited"), [(60.0, True), (0.001, False)])
+def test_threads_of_our_own_are_waited_for_but_not_without_end(patience_s: float, waited: bool) -> None:
+    """As torch's are, which spin for a while after their work."""
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        hashlib.pbkdf2_hmac("sha1", b"", b"", 1_000_000)  # lets the others run meanwhile
+        over.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    rest(patience_s)
+    assert over.is_set() == waited
+    thread.join()

@@ -21,13 +21,14 @@ from assay.problems.layouts import dense_strides
 from assay.problems.values import NotCarried, dtype_named
 from assay.records import CandidateFailure
 from assay.worker import Child
-from assay.worker.arena import Arena, make_arena
+from assay.worker.arena import Arena, make_arena, make_walk
 from assay.worker.gate import GATE_BYTES
 from assay.worker.messages import OutputFact
 from assay.worker.placement import ALIGNMENT_BYTES, Form, Placement, place, place_densely
 
 SETUP_TIMEOUT_S = 60.0
 NEARBY_BYTES = 32 * ALIGNMENT_BYTES
+Making = Callable[[int, torch.device], Arena]
 
 
 class Desk:
@@ -64,7 +65,7 @@ class Desk:
 
     def need_flush(self, size_bytes: int) -> None:
         """A buffer that everybody walks over to empty the caches."""
-        self._arena("flush", size_bytes)
+        self._arena("flush", size_bytes, make_walk)
 
     def lay(
         self,
@@ -164,14 +165,14 @@ class Desk:
     def fingerprints(self, tensors: list[torch.Tensor]) -> list[int]:
         return [self._fingerprinter.of(t.reshape(-1).view(torch.uint8)) for t in tensors]
 
-    def _arena(self, role: str, size_bytes: int) -> Arena:
+    def _arena(self, role: str, size_bytes: int, make: Making = make_arena) -> Arena:
         arena = self._arenas.get(role)
         if arena is not None and arena.size_bytes >= size_bytes:
             return arena
         if arena is not None:
             arena.close()
         leave_room(self._device)
-        arena = make_arena(size_bytes, self._device)
+        arena = make(size_bytes, self._device)
         self._arenas[role] = arena
         for child in self._children:
             self._show(child, role)

@@ -16,6 +16,7 @@ from assay.judge.devices import leave_room
 from assay.judge.policy import Policy
 from assay.judge.run import Answer, Burst, Run, checked_tree, construction, form_complaint
 from assay.records import CandidateFailure, Finding, JudgeFault
+from assay.sandbox import rest
 from assay.speed.samples import Timed
 from assay.worker import Child, Nudge, protocol
 from assay.worker.messages import (
@@ -47,8 +48,7 @@ class Watch:
     flush_bytes: int
 
     def hand_to(self, child: Child, desk: Desk) -> None:
-        if self.cover:
-            desk.need_flush(self.flush_bytes)
+        desk.need_flush(self.flush_bytes)
         child.ask("stopwatch", payload=self.cover, timeout_s=SETUP_TIMEOUT_S)
 
 
@@ -131,7 +131,7 @@ class Seat:
         """Release the input, take the answer off the desk, look at what was done to the input."""
         room = self._clear(run, 1)
         request = {**head, **self._surroundings(run)}
-        self.child.thaw()
+        self._begin()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("call", request, timeout_s=self._policy.call_timeout_s, watch=False)
         taken = self._desk.take(room)
@@ -150,7 +150,7 @@ class Seat:
         """Many calls in one exchange, by the judge's clock alone; with `hold` the child keeps the answers."""
         room = self._clear(run, len(calls))
         request = {**self._calls(run, calls, room), "hold": hold, "gate": 0}
-        self.child.thaw()
+        self._begin()
         start_ns = time.monotonic_ns()
         reply = self.child.ask("burst", request, timeout_s=self._policy.call_timeout_s, watch=False)
         taken = self._desk.take(room)
@@ -183,6 +183,12 @@ class Seat:
             text = f"no answer on the device within {limit_s:g} s"
             raise CandidateFailure("timed_out", "call_timeout", text)
         return self._burst(run, len(calls), reply, taken, None if waited else passed_us)
+
+    def _begin(self) -> None:
+        """The judge's clock counts from here on; its own threads would take a child's processors."""
+        if self._device.type == "cpu":
+            rest()
+        self.child.thaw()
 
     def _burst(
         self, run: Run, calls: int, reply: protocol.Message, taken: torch.Tensor, spent_us: float | None

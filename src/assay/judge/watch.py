@@ -7,8 +7,8 @@ import torch
 from assay.build import Toolchain, compile_cubin
 from assay.judge.seat import FLUSHED_CACHES, Watch
 from assay.records import JudgeFault
-from assay.worker.stopwatch import HOST_FLUSH_BYTES
 
+HOST_FLUSH_BYTES = 64 << 20
 # One thread spins for so many nanoseconds and tells how often its multiprocessor's clock ticked meanwhile.
 _COVER = """
 extern "C" __global__ void cover(long long duration_ns, long long* told) {

@@ -25,6 +25,7 @@ from assay.sandbox.processes import (
     namespace_bytes,
     proportional_bytes,
     resident_bytes,
+    rest,
     stand_still,
     unused_uid,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "proportional_bytes",
     "readable_paths",
     "resident_bytes",
+    "rest",
     "restrict",
     "seal",
     "stand_still",

@@ -18,6 +18,7 @@ import re
 import secrets
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from assay.records.errors import JudgeFault
 
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.002
-_STOPPED_WITHIN_S, _GLANCE_S = 0.2, 2e-5
+_STOPPED_WITHIN_S, _RESTED_WITHIN_S, _GLANCE_S = 0.2, 0.02, 2e-5
 _PROCESS_CLOCK = 2
 """CPUCLOCK_SCHED: the low bits of the number of a process's clock."""
 
@@ -112,6 +113,17 @@ def stand_still(pid: int) -> None:
     deadline = time.monotonic() + _STOPPED_WITHIN_S
     for thread in _threads(pid):
         while _state(pid, thread) in b"RSD" and time.monotonic() < deadline:
+            time.sleep(_GLANCE_S)
+
+
+def rest(patience_s: float = _RESTED_WITHIN_S) -> None:
+    """Wait until no other thread of this process runs: torch's spin for milliseconds after their work.
+
+    One that has more to do is waited for no longer than this.
+    """
+    deadline = time.monotonic() + patience_s
+    for thread in set(_threads(os.getpid())) - {str(threading.get_native_id())}:
+        while _state(os.getpid(), thread) == b"R" and time.monotonic() < deadline:
             time.sleep(_GLANCE_S)
 
 

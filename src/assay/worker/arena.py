@@ -2,8 +2,9 @@
 
 The judge makes an arena and passes file descriptors; the child attaches it. The judge's expected values
 live elsewhere and are never shared. Host arenas are sealed memfds, so a child cannot shrink one under the
-judge's feet. GPU arenas are CUDA virtual-memory allocations exported as descriptors: unlike the older IPC
-handles they do not depend on both sides sharing a PID namespace.
+judge's feet, nor change at all what is only there to be walked over. GPU arenas are CUDA virtual-memory
+allocations exported as descriptors: unlike the older IPC handles they do not depend on both sides sharing a
+PID namespace.
 
 Not covered: what is written where (see placement.py).
 """
@@ -21,6 +22,7 @@ from assay.records.errors import JudgeFault
 from assay.worker import cuda_memory
 
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
+_SEAL_WRITE = 0x8
 _F_ADD_SEALS = 1033
 
 
@@ -35,22 +37,26 @@ class Arena(Protocol):
 
 
 class HostArena:
-    """Shared pages of ordinary memory."""
+    """Shared pages of ordinary memory; of constant ones whoever writes gets copies of its own."""
 
-    def __init__(self, size_bytes: int, fd: int | None = None) -> None:
+    def __init__(self, size_bytes: int, fd: int | None = None, *, constant: bool = False) -> None:
         self.size_bytes = max(size_bytes, mmap.PAGESIZE)
+        self._constant = constant
         self._fd = self._create() if fd is None else fd
-        self._map = mmap.mmap(self._fd, self.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        how = mmap.MAP_PRIVATE if constant else mmap.MAP_SHARED
+        self._map = mmap.mmap(self._fd, self.size_bytes, how, mmap.PROT_READ | mmap.PROT_WRITE)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
 
     def _create(self) -> int:
         fd = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, self.size_bytes)
-        fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
+        if self._constant:
+            os.posix_fallocate(fd, 0, self.size_bytes)
+        fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS | (_SEAL_WRITE if self._constant else 0))
         return fd
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "host", "size_bytes": self.size_bytes}
+        return {"kind": "constant" if self._constant else "host", "size_bytes": self.size_bytes}
 
     def fds(self) -> tuple[int, ...]:
         return (self._fd,)
@@ -90,9 +96,15 @@ def make_arena(size_bytes: int, device: torch.device) -> Arena:
     return HostArena(size_bytes)
 
 
+def make_walk(size_bytes: int, device: torch.device) -> Arena:
+    """What everybody walks over to empty the caches: the same pages for all, or one would walk faster."""
+    return make_arena(size_bytes, device) if device.type == "cuda" else HostArena(size_bytes, constant=True)
+
+
 def attach_arena(description: dict[str, Any], fds: tuple[int, ...], device: torch.device) -> Arena:
     if description["kind"] == "cuda":
         return CudaArena(int(description["size_bytes"]), device, fds[0])
-    if description["kind"] == "host":
-        return HostArena(int(description["size_bytes"]), fds[0])
+    if description["kind"] in ("host", "constant"):
+        constant = description["kind"] == "constant"
+        return HostArena(int(description["size_bytes"]), fds[0], constant=constant)
     raise JudgeFault(f"unknown arena {description['kind']!r}")

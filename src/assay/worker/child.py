@@ -162,8 +162,7 @@ class Session:
         return {"ok": True}
 
     def do_stopwatch(self, message: protocol.Message) -> dict[str, Any]:
-        flushed = self._arenas["flush"].bytes if "flush" in self._arenas else None
-        self._stopwatch = make_stopwatch(self._device, message.payload, flushed)
+        self._stopwatch = make_stopwatch(self._device, message.payload, self._arenas["flush"].bytes)
         return {"ok": True}
 
     def do_build(self, message: protocol.Message) -> tuple[dict[str, Any], bytes]:

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any
 
-import numpy
 import torch
 
 from assay.worker.cuda_driver import load_function
 
-HOST_FLUSH_BYTES = 64 << 20
 _PERSISTING_L2_LIMIT = 6
 _ACCESS_POLICY_WINDOW = 1
 _POLICY_BYTES = 64
@@ -32,14 +29,14 @@ class HostStopwatch:
 
     persisting_l2_bytes = 0
 
-    def __init__(self) -> None:
-        self._flushed = numpy.zeros(HOST_FLUSH_BYTES // 8)
+    def __init__(self, flushed: torch.Tensor) -> None:
+        self._flushed = flushed[: flushed.numel() // 8 * 8].view(torch.int64).numpy()
         self._start_ns = 0
         self._end_ns = 0
 
     def start(self, mode: str, cover_us: int) -> None:
         if mode == "cold":
-            self._flushed += 1.0
+            self._flushed.max()
         self._start_ns = time.perf_counter_ns()
 
     def stop(self) -> None:
@@ -121,7 +118,7 @@ class CudaStopwatch:
 Stopwatch = HostStopwatch | CudaStopwatch
 
 
-def make_stopwatch(device: torch.device, cover: bytes, flushed: Any) -> Stopwatch:
+def make_stopwatch(device: torch.device, cover: bytes, flushed: torch.Tensor) -> Stopwatch:
     if device.type == "cuda":
         return CudaStopwatch(cover, flushed, device)
-    return HostStopwatch()
+    return HostStopwatch(flushed)
