@@ -81,6 +81,13 @@ def test_an_honest_race_has_all_its_samples(race: Races) -> None:
     assert opponents.count("cold") == sum(2 * len(r.blocks) + len(r.alone_us) for r in evidence.runs)
 
 
+def test_many_calls_settle_a_process_before_it_is_timed(race: Races) -> None:
+    made = race()
+    made.run()
+    asked = [head.get("timing", head["op"]) for head in made.own.asked if head["op"] in ("call", "burst")]
+    assert asked[:2] == ["idle", "burst"] and "burst" not in asked[asked.index("warm") : asked.index("cold")]
+
+
 def test_samples_stand_in_the_arm_they_were_taken_from(race: Races) -> None:
     """The opponent tells times of a quarter of an hour, which nobody else does."""
     made = race()

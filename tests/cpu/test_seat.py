@@ -86,6 +86,21 @@ def test_the_judge_times_the_whole_exchange_by_its_own_clock(desk: Desk, tmp_pat
     assert timed.wall_us >= spent_us[0] and timed.device_us == timed.host_us == 0.0
 
 
+def test_the_judges_own_threads_rest_before_its_clock_counts(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They spin for milliseconds after the judge's last work, and would take the child's processors."""
+    seated = Seated(desk, tmp_path, lambda k, inputs, module: module(*inputs))
+    stood_still: list[bool] = []
+    monkeypatch.setattr("assay.judge.seat.rest", lambda: stood_still.append(seated.child.is_frozen))
+    seated.answer(inputs_of(1))
+    seated.child.freeze()
+    seated.answer(inputs_of(2))
+    seated.child.freeze()
+    seated.seat.burst(seated.run, seated.calls([inputs_of(3)]))
+    assert stood_still == [False, True, True]
+
+
 def test_whoever_stands_still_does_so_again_when_it_was_shown_more_memory(desk: Desk, tmp_path: Path) -> None:
     seated = Seated(desk, tmp_path, lambda k, inputs, module: module(*inputs))
     seated.child.freeze()

@@ -6,6 +6,8 @@ from mutant import Mutant
 
 RACE = "judge/race.py"
 PACE = "judge/pace.py"
+COMPANY = "judge/company.py"
+SEAT = "judge/seat.py"
 PREPARE = "judge/prepare.py"
 JUDGEMENT = "judge/judgement.py"
 CENSUS = "judge/census.py"
@@ -148,7 +150,7 @@ _RACE = (
     ),
     Mutant(
         "company-not-refused",
-        RACE,
+        COMPANY,
         "if count := child.company():",
         "if (count := child.company()) > 9:",
         (f"{RACED}::test_processes_that_go_on_while_others_are_timed_are_fatal",),
@@ -156,7 +158,7 @@ _RACE = (
     ),
     Mutant(
         "waking-while-frozen-not-told",
-        RACE,
+        COMPANY,
         "if child.ran_frozen_s > RAN_FROZEN_S",
         "if child.ran_frozen_s > 1e3 * RAN_FROZEN_S",
         (f"{RACED}::test_running_while_frozen_is_fatal",),
@@ -164,10 +166,24 @@ _RACE = (
     ),
     Mutant(
         "stopping-takes-no-time",
-        RACE,
+        COMPANY,
         "excused_s = RAN_EACH_FREEZE_S * child.freezes + ",
         "excused_s = ",
         (f"{RACED}::test_the_moment_that_stopping_takes_is_no_sin",),
+    ),
+    Mutant(
+        "a-fresh-process-is-timed-at-once",
+        RACE,
+        '        if self._shop.device.type == "cpu":\n            own.child.stop_company()',
+        '        if self._shop.device.type == "":\n            own.child.stop_company()',
+        (SAMPLES, f"{RACED}::test_many_calls_settle_a_process_before_it_is_timed"),
+    ),
+    Mutant(
+        "the-judges-threads-run-beside-the-child",
+        SEAT,
+        "            rest()\n",
+        "            pass\n",
+        ("cpu/test_seat.py::test_the_judges_own_threads_rest_before_its_clock_counts",),
     ),
     Mutant(
         "the-opponent-always-finds-warm-inputs",

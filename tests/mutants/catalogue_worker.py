@@ -11,6 +11,7 @@ PROTOCOL = "worker/protocol.py"
 TRIPWIRES = "worker/tripwires.py"
 HANDLE = "worker/handle.py"
 CHILD = "worker/child.py"
+ARENA = "worker/arena.py"
 PROCESSES = "sandbox/processes.py"
 CODEC = "records/codec.py"
 
@@ -108,6 +109,21 @@ _MESSAGES = (
         'in b"RSD" and time',
         'in b"" and time',
         ("null/test_standing_still.py::test_it_has_stopped_by_then",),
+    ),
+    Mutant(
+        "own-threads-not-waited-for",
+        PROCESSES,
+        '== b"R" and time',
+        '== b"" and time',
+        ("null/test_standing_still.py::test_threads_of_our_own_are_waited_for_but_not_without_end",),
+    ),
+    Mutant(
+        "what-all-walk-over-can-be-changed",
+        ARENA,
+        "_SEALS | (_SEAL_WRITE if self._constant else 0)",
+        "_SEALS",
+        ("cpu/test_values_layouts.py::test_nobody_changes_for_others_what_all_walk_over",),
+        "A2",
     ),
     Mutant(
         "oversized-frames-read",
