@@ -93,6 +93,16 @@ def candidate(captured: lift.Capture, folder: Path) -> Any:
     return module_from(lift.write(lifted, load_problem(folder / "gated.py"), actions), folder)
 
 
+def test_inductor_is_read_and_nothing_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even to find out which instructions there are, none of which a file uses by name."""
+    compiler, asked = folder / "compiler", folder / "asked"
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec g++ "$@"\necho "$@" >> {asked}\nexit 1\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert "cpp_fused" in captured_of(problem_at(folder, PROBLEM, "uncompiled")).wrapper
+    assert not asked.exists()
+
+
 def compared(candidate: Any, x: torch.Tensor, gate: torch.Tensor, groups: int = 4) -> bool:
     """The same answers as the module's; whether the kernels gave them."""
     torch.manual_seed(1)
