@@ -24,8 +24,8 @@ class Variant:
 
 _QUIET = {"force_disable_caches": True}
 _SCALAR = {**_QUIET, "cpp.simdlen": 1, "cpp.vec_isa_ok": False}
-"""Plain loops: inductor's vector types have no form outside of torch, and GCC vectorises on its own. Told that
-there are none, inductor compiles nothing to find out."""
+"""Plain loops: inductor's vector types have no form outside of torch, and GCC vectorises on its own. Told of
+no such types, inductor compiles nothing to find out."""
 _REALIZE_MORE = {"realize_reads_threshold": 1, "realize_opcount_threshold": 4}
 
 # Each of these gave other code for at least one of six problems of the suite; only the first was timed.
