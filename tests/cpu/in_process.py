@@ -219,7 +219,13 @@ class InProcessRace:
     """Gate 2 between two children without processes."""
 
     def __init__(
-        self, case: PreparedCase, own: Answering, opponent: Answering, folder: Path, worth: float = 0.0
+        self,
+        case: PreparedCase,
+        own: Answering,
+        opponent: Answering,
+        folder: Path,
+        worth: float = 0.0,
+        opponent_us: float = 100.0,
     ) -> None:
         instance: Any = case.instance
         self.own = InProcessChild(Entry(instance.module, own), folder)
@@ -237,7 +243,7 @@ class InProcessRace:
         problem: Any = SimpleNamespace(argument_names=(), support_files={})
         candidate: Any = SimpleNamespace(entry="ModelNew")
         self.course = Course(shop, prepared)
-        self._race = Race(shop, self.course, stable, problem, candidate, opponent_us=100.0, worth=worth)
+        self._race = Race(shop, self.course, stable, problem, candidate, opponent_us, worth)
 
     def run(self) -> RaceEvidence:
         try:

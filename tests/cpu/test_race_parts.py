@@ -54,8 +54,8 @@ def to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def race(tmp_path: Path) -> Callable[..., InProcessRace]:
     case = prepared_case(Model, draw, Precision(), Case("nominal"))
 
-    def make(own: Answering = honest, opponent: Answering = honest, worth: float = 0.0) -> InProcessRace:
-        return InProcessRace(case, own, opponent, tmp_path, worth)
+    def make(own: Answering = honest, opponent: Answering = honest, **how: float) -> InProcessRace:
+        return InProcessRace(case, own, opponent, tmp_path, **how)
 
     return make
 
@@ -86,6 +86,16 @@ def test_many_calls_settle_a_process_before_it_is_timed(race: Races) -> None:
     made.run()
     asked = [head.get("timing", head["op"]) for head in made.own.asked if head["op"] in ("call", "burst")]
     assert asked[:2] == ["idle", "burst"] and "burst" not in asked[asked.index("warm") : asked.index("cold")]
+
+
+@pytest.mark.parametrize(("opponent_us", "more"), [(3e3, 12), (20e3, 3), (1e6, 0)])
+def test_long_calls_settle_one_by_one_as_far_as_that_is_worth_its_time(
+    race: Races, opponent_us: float, more: int
+) -> None:
+    made = race(opponent_us=opponent_us)
+    (first, *_) = made.run().runs
+    asked = [head["timing"] for head in made.own.heads("call")]
+    assert asked.index("warm") == len(first.idle) + more and made.own.heads("burst") == []
 
 
 def test_samples_stand_in_the_arm_they_were_taken_from(race: Races) -> None:

@@ -179,6 +179,13 @@ _RACE = (
         (SAMPLES, f"{RACED}::test_many_calls_settle_a_process_before_it_is_timed"),
     ),
     Mutant(
+        "a-fresh-process-is-timed-at-once-if-its-calls-are-long",
+        PACE,
+        "min(MOST_SETTLING, int(SETTLING_US / opponent_us))",
+        "min(0, int(SETTLING_US / opponent_us))",
+        (f"{RACED}::test_long_calls_settle_one_by_one_as_far_as_that_is_worth_its_time",),
+    ),
+    Mutant(
         "the-judges-threads-run-beside-the-child",
         SEAT,
         "            rest()\n",

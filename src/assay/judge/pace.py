@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from assay.judge.course import LARGE_BYTES, LONG_US
 
 MIDDLE_BYTES = 1 << 27
+SETTLING_US, MOST_SETTLING = 60e3, 12
 SYSTEM = random.SystemRandom()
 
 
@@ -54,6 +55,12 @@ class Plan:
         count = _drawn(self.decoys)
         count = max(count, 1) if sure and self.decoys else count
         return [SYSTEM.randrange(self.blocks + 1) for _ in range(count)]
+
+
+def settling_calls(opponent_us: float) -> int:
+    """On a CPU, before calls of a fresh process that are too long for many at once: the first ones wait for
+    memory that later ones find there. As many as are worth their time."""
+    return min(MOST_SETTLING, int(SETTLING_US / opponent_us))
 
 
 def _drawn(average: float) -> int:

@@ -20,7 +20,7 @@ from assay.judge.company import refuse_company
 from assay.judge.course import LEAST_BURST_CALLS, Course
 from assay.judge.devices import is_scarce
 from assay.judge.facts import weigh_facts
-from assay.judge.pace import SYSTEM, Plan
+from assay.judge.pace import SYSTEM, Plan, settling_calls
 from assay.judge.preparation import ROUNDS, Preparation
 from assay.judge.run import Answer, Burst, compare
 from assay.judge.seat import Seat
@@ -182,6 +182,8 @@ class Race:
         if self._shop.device.type == "cpu":
             own.child.stop_company()
             self._bursts(own, opponent, run)
+            for _ in range(0 if self._burst_calls else settling_calls(self._opponent_us)):
+                self._pair(own, opponent, "idle")
         for _ in range(self._plan.idle - 1 + SYSTEM.randint(0, not self._course.is_large)):
             run.idle.append(self._pair(own, opponent, "idle"))
         for k in range(self._plan.warm):
