@@ -80,16 +80,17 @@ def test_nobody_is_there() -> None:
 @pytest.mark.parametrize(("patience_s", "waited"), [(60.0, True), (0.001, False)])
 def test_threads_of_our_own_are_waited_for_but_not_without_end(patience_s: float, waited: bool) -> None:
     """As torch's are, which spin for a while after their work."""
-    begun, over = threading.Event(), threading.Event()
+    over = threading.Event()
 
     def work() -> None:
-        begun.set()
-        hashlib.pbkdf2_hmac("sha1", b"", b"", 1_000_000)  # lets the others run meanwhile
+        hashlib.pbkdf2_hmac("sha1", b"", b"", 2_000_000)  # lets the others run meanwhile
         over.set()
 
     thread = threading.Thread(target=work)
     thread.start()
-    begun.wait()
+    assert thread.ident is not None
+    while time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) < 0.01:  # not yet at it
+        time.sleep(0.001)
     rest(patience_s)
     assert over.is_set() == waited
     thread.join()
