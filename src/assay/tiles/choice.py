@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.compiler import assume_constant_result, is_compiling
-from torch.fx.experimental.symbolic_shapes import has_static_value
+from torch.compiler import is_compiling
 
 MEASURED = Path(__file__).with_name("measured.json")
 TORCH_BELOW = 0.97
@@ -66,22 +65,18 @@ class Found:
 
 
 def is_torchs(kernel: str, kind: str, device: torch.device, **sizes: int) -> bool:
-    """Whether torch is to answer. A compiler asks once, for sizes that it takes as fixed, or never."""
+    """Whether torch is to answer."""
     if is_compiling():
-        are_fixed = all(has_static_value(size) for size in sizes.values())
-        return are_fixed and _settled(kernel, kind, device, **sizes)
-    return _ask(kernel, kind, device, sizes)
+        from assay.tiles import traced
 
-
-@assume_constant_result
-def _settled(kernel: str, kind: str, device: torch.device, **sizes: int) -> bool:
-    return _ask(kernel, kind, device, sizes)
+        return traced.is_torchs(kernel, kind, device, **sizes)
+    return ask(kernel, kind, device, sizes)
 
 
 _FOUND: dict[tuple[Any, ...], Found] = {}
 
 
-def _ask(kernel: str, kind: str, device: torch.device, sizes: Mapping[str, int]) -> bool:
+def ask(kernel: str, kind: str, device: torch.device, sizes: Mapping[str, int]) -> bool:
     if answer != "faster":
         found = Found(answer == "torch", f"{answer}: always, as was asked for")
     else:
