@@ -310,3 +310,18 @@ def test_some_call_of_the_first_process_is_always_compared_with_the_oracle(
     drawn = [plan.audited(0) for _ in range(100)]
     assert all(calls and calls <= set(range(2 * plan.blocks)) for calls in drawn)
     assert len({frozenset(calls) for calls in drawn}) > 1, "nobody knows which"
+
+
+def test_a_baseline_that_fails_says_why(tmp_path: Path) -> None:
+    """The specification runs in the judge and nowhere else."""
+    broken = LINEAR.replace(
+        "        return",
+        "        import sys\n\n        assert 'assay.judge' in sys.modules, 'not here'\n        return",
+    )
+    path = tmp_path / "problem.py"
+    path.write_text(broken)
+    honest = LINEAR.replace("class Model(", "class ModelNew(")
+    with Judge("cpu", EAGER, tmp_path / "cache") as judge:
+        verdict = judge.evaluate(load_problem(path), candidate(honest))
+    assert isinstance(verdict, Passed) and verdict.speed is None
+    assert verdict.speed_absent == "no baseline ran (eager: crashed: AssertionError: not here)"

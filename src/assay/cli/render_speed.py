@@ -40,8 +40,7 @@ def show_speed(console: Console, speed: Speed, candidate: str) -> None:
 
 def show_untimed(console: Console, why: str) -> None:
     """A candidate that is right and has no speed."""
-    hint = "; `assay bench` says why" if why == "no baseline ran" else ""
-    console.print(f"[bold]NOT TIMED[/]  {escape(why)}{hint}", soft_wrap=True)
+    console.print(f"[bold]NOT TIMED[/]  {escape(why)}", soft_wrap=True)
 
 
 def show_ladder(console: Console, ladder: Ladder, record: Path) -> None:

@@ -133,7 +133,7 @@ class Judgement:
             return ""
         if not self._measurable:
             return "run through Triton's interpreter: times would mean nothing"
-        return "no baseline ran" if speedway is not None else "not asked for"
+        return speedway.why_absent() if speedway is not None else "not asked for"
 
     def _race(self, speedway: Speedway, built: bytes) -> None:
         compile_s = self._seconds.get("build", 0.0) + self._seconds.get("load", 0.0)

@@ -119,6 +119,12 @@ class Speedway:
         wanted = rung_names(self._shop)
         return any(rung.absent and rung.name in wanted for rung in self._rungs)
 
+    def why_absent(self) -> str:
+        """Why a candidate that is right has nothing to race against."""
+        wanted = rung_names(self._shop)
+        failed = (f"{rung.name}: {rung.absent}" for rung in self._rungs if rung.name in wanted)
+        return f"no baseline ran ({'; '.join(failed)})"
+
     def ladder(self) -> Ladder:
         """What `assay bench` shows."""
         self.open()

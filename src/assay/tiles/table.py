@@ -67,6 +67,7 @@ def measured(row: Row, arguments: list[str]) -> dict[str, Any]:
         return told
     speed = verdict.get("speed")
     told |= {"status": verdict["status"], "speed": speed, "environment": verdict["environment"]}
+    told["why"] = verdict.get("speed_absent", "")
     ratio, percent = str(verdict["status"]), ""
     if speed is not None:
         found = speed["ratio"]
