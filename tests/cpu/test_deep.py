@@ -21,7 +21,7 @@ from assay.cli.options import policy_fields
 from assay.cli.render import _advice
 from assay.daemon.bench import Bench, read_policy
 from assay.judge import Judge, Policy
-from assay.judge.deep import Subject, _contents, _laid, findings_of, require_deep
+from assay.judge.deep import Subject, _contents, _laid, _stores_by_map, findings_of, require_deep
 from assay.problems import Case, Precision, load_problem
 from assay.problems.values import flatten
 from assay.records import Finding, UserError, to_plain
@@ -282,6 +282,37 @@ def test_errors_that_were_not_printed_are_told_too() -> None:
     log = error_in("mine(float *)").replace("SUMMARY: 1", "SUMMARY: 51")
     (finding,) = findings_of("initcheck", Inspection(0, log, ""), "")
     assert "1 error in its own kernels, 50 more not shown" in finding.message
+
+
+@pytest.mark.parametrize(("tool", "is_fatal"), [("initcheck", False), ("memcheck", True)])
+def test_what_initcheck_says_of_stores_that_it_does_not_see_is_a_note(tool: str, is_fatal: bool) -> None:
+    outcome = Inspection(0, error_in("mine(float *)"), "")
+    (finding,) = findings_of(tool, outcome, "", stores_by_map=True)
+    assert (finding.code, finding.fatal) == (tool, is_fatal)
+    assert ("in doubt" in finding.message) != is_fatal
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "is_one"),
+    [
+        ("caches", b"\tcp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%rd1, {%r1}], [%r2];", True),
+        (
+            "caches",
+            b"\tcp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd1], [%r2];",
+            True,
+        ),
+        ("caches", b"\tcp.async.bulk.tensor.2d.shared::cluster.global.mbarrier [%r1], [%rd1];", False),
+        ("caches", b"\tcp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 64;", False),
+        ("built", b"\0cp.async.bulk.tensor.1d.global.shared::cta.bulk_group", True),
+        ("source", b"cuda::ptx::cp_async_bulk_tensor(space, shared, &map, at, stage);", True),
+        ("source", b"y[i] = x[i];", False),
+    ],
+)
+def test_stores_by_tensor_maps_are_found_in_what_is_compiled(part: str, text: bytes, is_one: bool) -> None:
+    source = "def forward(x): ...\n" + (f"# {text.decode()}" if part == "source" else "")
+    parts = {"built": b"", "caches": b""} | ({part: text} if part != "source" else {})
+    subject = Subject(candidate_from_source(source, "c", ".py"), {}, by_seed=False, **parts)
+    assert _stores_by_map(subject) == is_one
 
 
 def test_an_error_in_a_library_kernel_is_a_note() -> None:

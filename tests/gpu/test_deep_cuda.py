@@ -50,6 +50,36 @@ def forward(x):
     shifted_relu[(triton.cdiv(n, 128),)](x, y, n, BLOCK=128)
     return y
 """
+BY_MAP = """
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def stored_relu(x_ptr, y, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
+    y.store([tl.program_id(0) * BLOCK], tl.maximum(x, 0.0))
+
+
+@triton.jit
+def shifted(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
+    tl.store(y_ptr + offsets, x + 1.0, mask=offsets < n)
+
+
+def forward(x):
+    x = x.contiguous()
+    made, y = torch.empty_like(x), torch.empty_like(x)
+    n = x.numel()
+    grid = (triton.cdiv(n, 128),)
+    stored_relu[grid](x, TensorDescriptor(made, [n], [1], [128]), n, BLOCK=128)
+    shifted[grid](made, y, n, BLOCK=128)
+    return y
+"""
 # Whatever is read where nothing should be read is compared with a number that no memory holds by chance, so
 # that the answer stays right and the read stays in the program.
 CUDA = """
@@ -141,3 +171,9 @@ def test_honest_kernels_pass_and_every_tool_has_looked(
 ) -> None:
     verdict = judged(judge, problem, source, suffix)
     assert verdict.status == "passed" and said(verdict) == [], said(verdict)
+
+
+def test_stores_by_tensor_maps_are_no_reason_to_reject(judge: Judge, problem: Problem) -> None:
+    """initcheck may call what a second kernel reads of them never written."""
+    verdict = judged(judge, problem, BY_MAP, ".py")
+    assert verdict.status == "passed" and not any(finding.fatal for finding in said(verdict)), said(verdict)

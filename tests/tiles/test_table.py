@@ -186,3 +186,9 @@ def test_a_table_is_measured_in_pieces(tmp_path: Path) -> None:
     for told in ({"label": "a", "lines": 1}, {"label": "b", "lines": 2}, {"label": "a", "lines": 3}):
         keep(told, path)
     assert json.loads(path.read_text()) == [{"label": "a", "lines": 3}, {"label": "b", "lines": 2}]
+
+
+def test_a_rejected_kernel_is_printed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    told = measured(replace(SMALL, call="(gemm(a, b), a.mul_(2))[0]"), ["--device", "cpu", "--no-speed"])
+    assert told["status"] == "rejected" and "input" in told["why"][0]
+    assert told["why"][0] in capsys.readouterr().out

@@ -202,7 +202,7 @@ NOTES = {
         "Put __syncthreads() between writing and reading shared memory.",
     ),
     "initcheck": Explanation(
-        "compute-sanitizer found reads of memory nobody wrote; fatal in its own kernels.",
+        "compute-sanitizer found reads of memory nobody wrote; fatal in its own kernels without tensor maps.",
         "Write every element before it is read, and outputs in full.",
     ),
     "synccheck": Explanation(

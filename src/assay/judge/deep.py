@@ -4,6 +4,8 @@ Asked of a candidate that has passed gate 1, on a GPU. What a tool finds in the 
 reason to reject it, whatever its answers are; what it finds in a library's is a note; a tool that could not
 look is a note as well (`not_inspected`). Nothing here makes a verdict better.
 
+initcheck does not see stores by tensor maps: of kernels that have such stores its errors are notes.
+
 Not covered: races in global memory and uninitialised shared memory, which the tools do not look for; tools
 that call hand-made barriers wrong; a candidate that meddles with the log, which lies in its own folder.
 """
@@ -43,6 +45,8 @@ MOST_TASK_BYTES = 256 << 20
 GRACE_S = 30.0
 """For the child to answer after it has stopped a tool."""
 LONGEST_TEXT, LONGEST_NAME = 400, 120
+_STORE_BY_MAP = re.compile(rb"cp\.(?:reduce\.)?async\.bulk\.tensor\.\dd\.global\.shared|async_bulk_tensor")
+"""As PTX says it, and as functions of CUDA's headers do."""
 _HINTS = {
     "memcheck": "Mask loads and stores at the edges: what lies beyond a tensor belongs to somebody else.",
     "racecheck": "Put a barrier between what one thread writes to shared memory and another one reads.",
@@ -94,7 +98,7 @@ def inspect(
             outcome = _run(shop, tool, task, subject.caches)
         except CandidateFailure as failure:
             return [Finding("not_inspected", f"{tool}: {_clipped(failure.message)}", False)]
-        return findings_of(tool, outcome, subject.candidate.source)
+        return findings_of(tool, outcome, subject.candidate.source, stores_by_map=_stores_by_map(subject))
 
     # At once: most of a tool's time goes into starting torch under it.
     with ThreadPoolExecutor(len(TOOLS)) as threads:
@@ -165,8 +169,19 @@ def _laid(tensor: torch.Tensor, layout: str) -> tuple[Placement, torch.Tensor]:
     return placement, data
 
 
-def findings_of(tool: str, outcome: Inspection, source: str) -> list[Finding]:
-    """What one tool's log is worth: reasons to reject, notes, and that it could not look."""
+def _stores_by_map(subject: Subject) -> bool:
+    """Whether its code, as PTX or as source, stores by tensor maps."""
+    texts = subject.caches, subject.built, subject.candidate.source.encode()
+    return any(_STORE_BY_MAP.search(text) for text in texts)
+
+
+def findings_of(tool: str, outcome: Inspection, source: str, *, stores_by_map: bool = False) -> list[Finding]:
+    """What one tool's log is worth: reasons to reject, notes, and that it could not look.
+
+    Args:
+        stores_by_map: initcheck does not see what is stored by tensor maps, and calls it never written. What
+            matters of memory that nobody wrote, gate 1 has found: it fills memory with changing contents.
+    """
     log = read_sanitizer_log(outcome.log)
     errors = [report for report in log.reports if report.kind == ERROR]
     own = [report for report in errors if _is_own(report.kernel, source)]
@@ -177,7 +192,9 @@ def findings_of(tool: str, outcome: Inspection, source: str) -> list[Finding]:
         unseen = log.errors - len(errors)
         more = f", {unseen} more not shown" if unseen > 0 else ""
         text = f"{_told(own[0])}; {_counted(len(own), 'error')} in its own kernels{more}"
-        found.append(Finding(tool, text, True, hint=_HINTS[tool]))
+        is_doubtful = tool == "initcheck" and stores_by_map
+        text += "; in doubt, since they store by tensor maps, which it does not see" if is_doubtful else ""
+        found.append(Finding(tool, text, not is_doubtful, hint=_HINTS[tool]))
     elif why := _why_not(outcome, log):
         found.append(Finding("not_inspected", f"{tool}: {_clipped(why)}", False))
     if library:

@@ -67,19 +67,21 @@ def measured(row: Row, arguments: list[str]) -> dict[str, Any]:
         return told
     speed = verdict.get("speed")
     told |= {"status": verdict["status"], "speed": speed, "environment": verdict["environment"]}
-    told["why"] = verdict.get("speed_absent", "")
+    told["why"] = [f"{found['code']}: {found['message']}" for found in verdict["findings"] if found["fatal"]]
+    if speed is None and verdict["status"] == "passed":
+        told["why"].append(f"not timed: {verdict['speed_absent']}")
     ratio, percent = str(verdict["status"]), ""
     if speed is not None:
         found = speed["ratio"]
         ratio = f"{found['middle']:.3f} ({found['low']:.3f}-{found['high']:.3f})"
         percent = f"{speed['roofline']['percent']:.0f} %" if speed.get("roofline") else ""
-    print(LINE.format(**told, ratio=ratio, percent=percent), flush=True)
+    print(LINE.format(**told, ratio=ratio, percent=percent), *told["why"], sep="\n    ", flush=True)
     return told
 
 
 def _missing(row: Missing) -> dict[str, Any]:
     print(LINE.format(label=row.label, lines="", reference="", ratio=f"not measured: {row.why}", percent=""))
-    return {"label": row.label, "status": "not measured", "why": row.why}
+    return {"label": row.label, "status": "not measured", "why": [row.why]}
 
 
 def kernel_lines(name: str, *more: str) -> int:
