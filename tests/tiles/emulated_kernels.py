@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 import torch
 from torch.nn.functional import gelu, pad, scaled_dot_product_attention, silu
 
 from assay.tiles.emulate import Descriptor, emulate
+from assay.tiles.kernels import mamba2
 
 ACTIVATIONS = {
     "": lambda x: x,
@@ -161,3 +166,68 @@ def dq_of_sums(sums: torch.Tensor, heads: int, s: int, d: int) -> torch.Tensor:
     """Sums lie as a consumer's threads hold them: bits of columns and rows, by turns."""
     blocks = sums.view(heads, -1, d // 64, 8, 4, 8, 4, 2, 2)
     return blocks.permute(0, 1, 4, 7, 5, 2, 3, 6, 8).reshape(heads, -1, d)[:, :s]
+
+
+def mamba2_error(
+    module: types.ModuleType, batch: int, length: int, heads: int, groups: int, seed: int, **how: Any
+) -> float:
+    """By how much y is off.
+
+    Args:
+        how: `processors`, and what `mamba2_inputs` takes.
+    """
+    processors = how.pop("processors", 5)
+    given = mamba2_inputs(batch, length, heads, groups, **how)
+    with emulated_scan(module, processors, seed):
+        got = module.mamba2_on_hopper(*given)
+    return relative(got, mamba2.reference(*(x if x is None else x.float() for x in given)))
+
+
+def mamba2_inputs(
+    batch: int,
+    length: int,
+    heads: int,
+    groups: int,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    has_d: bool = True,
+    strength: float = 1.0,
+    has_rests: bool = False,
+    is_sliced: bool = False,
+) -> tuple[torch.Tensor | None, ...]:
+    """Args:
+    strength: what steps are multiplied by.
+    has_rests: every seventh step is zero.
+    is_sliced: x, b and c are parts of one tensor, and dt of another.
+    """
+    sizes = {"batch": batch, "length": length, "heads": heads, "p": 64, "groups": groups, "n": 128}
+    x, dt, a, b, c, d = mamba2.inputs(**sizes, dtype=dtype, device="cpu")
+    dt *= strength
+    if has_rests:
+        dt[:, ::7] = 0
+    if is_sliced:
+        widths = heads * 64, groups * 128, groups * 128
+        parts = torch.cat([t.flatten(2) for t in (x, b, c)], 2).split(widths, 2)
+        x, b, c = (part.unflatten(2, (-1, n)) for part, n in zip(parts, (64, 128, 128), strict=True))
+        dt = torch.cat([dt, dt], 2)[:, :, :heads]
+    return x, dt, a, b, c, d if has_d else None
+
+
+@contextmanager
+def emulated_scan(module: types.ModuleType, processors: int, seed: int) -> Iterator[None]:
+    """The host's part of Mamba 2 launches into the emulator; what nobody has written is NaN."""
+    before: list[torch.Tensor] = []
+    new_empty = torch.Tensor.new_empty
+
+    def launch(kernel: Any, programs: int, given: tuple, work: Any, on: Any, waits_itself: bool = False):
+        assert len(given) == len(kernel.arg_names) - 1
+        late = tuple(before) if waits_itself else ()
+        emulate(kernel, (programs,), *given, work.constant, seed=seed, late=late)
+        before[:] = [one for one in given if isinstance(one, torch.Tensor)]
+
+    def poisoned(self: torch.Tensor, *shape: Any, **options: Any) -> torch.Tensor:
+        return new_empty(self, *shape, **options).fill_(math.nan)
+
+    stubs = {"launch": launch, "describe": Descriptor, "multiprocessors": lambda tensor: processors}
+    with mock.patch.multiple(module, **stubs), mock.patch.object(torch.Tensor, "new_empty", poisoned):
+        yield

@@ -13,6 +13,7 @@ import assay.tiles
 TILES = Path(assay.tiles.__file__).parent
 PIPELINE, GEMM, ATTENTION = "pipeline", "kernels/gemm", "kernels/attention"
 TWO_WALKS, BACKWARD = "kernels/attention_two_walks", "kernels/attention_backward"
+MAMBA2 = "kernels/mamba2_hopper"
 
 
 @dataclass(frozen=True)
@@ -109,4 +110,17 @@ BUGS = (
     Bug("dQ of the wrong step", BACKWARD, "        head, first = w.queries(w, g, at, k - 1)\n        block", "        head, first = w.queries(w, g, at, k)\n        block", BACKWARD),
     Bug("both consumers add to one half", BACKWARD, "* (w.D // 64) + part\n", "* (w.D // 64)\n", BACKWARD),
     Bug("dQ read in flight", BACKWARD, "        dq = warpgroup_mma_wait(1, (dq,))\n", "", BACKWARD),
+    Bug("weights written where y is still stored from", MAMBA2, "        tma.store_wait(0)\n", "", MAMBA2),
+    Bug("weights without a fence", MAMBA2, "(alike * gl.exp2(between)).to(g[0].dtype))\n        fence_async_shared()\n", "(alike * gl.exp2(between)).to(g[0].dtype))\n", MAMBA2),
+    Bug("y without a fence", MAMBA2, "        fence_async_shared()\n        corner", "        corner", MAMBA2),
+    Bug("y read in flight", MAMBA2, "w.write(w, g, at, part, k, warpgroup_mma_wait(1, (y,)), x, room)", "w.write(w, g, at, part, k, warpgroup_mma_wait(2, (y,)), x, room)", MAMBA2),
+    Bug("a slot given back while the state grows", MAMBA2, "        return warpgroup_mma_wait(0, (state,))\n", "        return warpgroup_mma_wait(1, (state,))\n", MAMBA2),
+    Bug("a slot given back while an end grows", MAMBA2, "        return warpgroup_mma_wait(0, (acc,)), left", "        return warpgroup_mma_wait(1, (acc,)), left", MAMBA2),
+    Bug("sums of one head not announced", MAMBA2, "+ w.consumers * each)", "+ each)", MAMBA2),
+    Bug("later keys seen", MAMBA2, "key <= query, gained", "key <= query + 1, gained", MAMBA2),
+    Bug("a state that does not decay", MAMBA2, "state = state * less + ended", "state = state + ended", MAMBA2),
+    Bug("an end added twice", MAMBA2, "min(before + 1, at[3] - 1)", "min(before, at[3] - 1)", MAMBA2),
+    Bug("chunks of an end walked forwards", MAMBA2, "return at[3] * g[7] + w.steps(w, g, at) - 1 - k", "return at[3] * g[7] + k", MAMBA2),
+    Bug("sums read before they are written", MAMBA2, "        if k == 0:\n            wait_for_last()\n", "", MAMBA2),
+    Bug("ends read before they are written", MAMBA2, "        wait_for_last()\n        state", "        state", MAMBA2),
 )  # fmt: skip

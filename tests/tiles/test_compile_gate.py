@@ -15,6 +15,7 @@ from assay.tiles.kernels.attention_two_walks import (
     query_gradient_kernel,
 )
 from assay.tiles.kernels.gemm import Gemm, gemm_kernel
+from assay.tiles.kernels.mamba2_hopper import Ends, Outputs, Scan, ends_kernel, outputs_kernel
 from assay.tiles.work import files_of
 
 
@@ -95,6 +96,7 @@ def test_changed_functions_make_another_kernel() -> None:
     assert Attention().code != Gemm().code
     called = {"assay.tiles.kernels.attention_two_walks", "assay.tiles.assembler", "assay.tiles.pipeline"}
     assert called <= set(files_of(Gradients))
+    assert called | {"assay.tiles.kernels.mamba2_hopper"} <= set(files_of(Outputs))
 
 
 @pytest.mark.parametrize(
@@ -135,3 +137,24 @@ def compiled_gradient(
     types |= {"rows": block(torch.float32, [walked])}
     given = {name: types[name] for name in kernel.arg_names if name in types}
     return compile_for_hopper(kernel, given, {"w": work.constant})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "work", "dtype"),
+    [
+        (ends_kernel, Ends(), torch.bfloat16),
+        (outputs_kernel, Outputs(), torch.bfloat16),
+        (outputs_kernel, Outputs(has_d=False), torch.float16),
+    ],
+)
+def test_mamba2_spills_a_few_bytes_between_tiles(kernel, work: Scan, dtype: torch.dtype) -> None:
+    """Where a tile is; its walk keeps everything in registers."""
+    types = {name: block(dtype, [1, 64, 64]) for name in "xy"}
+    types |= {name: block(dtype, [1, 64, 128]) for name in "bc"}
+    types |= dict.fromkeys(("tiles", "T", "heads", "shared", "last", "chunks"), "i32")
+    types |= dict.fromkeys(("dt", "a", "ends", "decays", "d"), "*fp32")
+    types["rows"] = block(torch.float32, [64]) if isinstance(work, Outputs) else "*fp32"
+    given = {name: types[name] for name in kernel.arg_names if name in types}
+    made = compile_for_hopper(kernel, given, {"w": work.constant})
+    assert not made.is_serialised and made.products > 0
+    assert made.spilled_bytes <= 32 and made.shared_bytes < MOST_SHARED_BYTES

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from emulated_kernels import attention_error, gemm_error, gradient_error
-from seeded import ATTENTION, BACKWARD, BUGS, GEMM, TWO_WALKS, Bug
+from emulated_kernels import (
+    attention_error,
+    emulated_scan,
+    gemm_error,
+    gradient_error,
+    mamba2_error,
+    mamba2_inputs,
+)
+from seeded import ATTENTION, BACKWARD, BUGS, GEMM, MAMBA2, TWO_WALKS, Bug
 
 from assay.tiles.emulate import EmulationError, emulate
 from assay.tiles.hopper import gl, jit
-from assay.tiles.kernels import attention, attention_backward, attention_two_walks, gemm
+from assay.tiles.kernels import attention, attention_backward, attention_two_walks, gemm, mamba2_hopper
 
 ROUNDED = 4e-3
 """Half a unit of bfloat16, and the sums' own."""
@@ -72,6 +79,37 @@ def test_gradients_of_attention(
     assert gradient_error(module, heads, kv_heads, s, t, seed, **how) < ROUNDED
 
 
+@pytest.mark.parametrize(
+    ("batch", "length", "heads", "groups", "seed", "how"),
+    [
+        (1, 1, 2, 1, 0, {}),
+        (1, 40, 3, 1, 1, {"has_d": False}),
+        (1, 64, 2, 1, 2, {"dtype": torch.float16}),
+        (2, 200, 2, 1, 0, {"is_sliced": True}),
+        (2, 300, 4, 2, 1, {"processors": 14}),
+        (1, 200, 6, 2, 2, {"has_d": False}),
+        (3, 130, 5, 1, 0, {"processors": 2}),
+        (1, 700, 2, 1, 1, {"strength": 50.0, "has_rests": True}),
+        (1, 300, 2, 1, 2, {"strength": 1e8, "has_rests": True}),
+        (1, 700, 2, 1, 2, {"strength": 0.01}),
+        (1, 900, 2, 1, 1, {"processors": 1}),
+    ],
+)
+def test_mamba2(batch: int, length: int, heads: int, groups: int, seed: int, how: dict) -> None:
+    assert mamba2_error(mamba2_hopper, batch, length, heads, groups, seed, **how) < ROUNDED
+
+
+def test_what_a_bad_step_leaves_of_mamba2_is_nan() -> None:
+    """In its head, from its row on; so does a bad pace."""
+    x, dt, a, b, c, d = mamba2_inputs(1, 200, 3, 1)
+    dt[0, 70, 0], dt[0, 130, 1] = -0.01, torch.nan
+    a[2] = torch.nan
+    with emulated_scan(mamba2_hopper, 5, 0):
+        got = mamba2_hopper.mamba2_on_hopper(x, dt, a, b, c, d)
+    for head, row in enumerate((70, 130, 0)):
+        assert got[0, :row, head].isfinite().all() and got[0, row:, head].isnan().all()
+
+
 def shows(bug: Bug, kernel: str, folder: Path) -> bool:
     """Whether anybody who runs it under a few schedules would notice."""
     module = bug.load(kernel, folder)
@@ -79,6 +117,8 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
         try:
             if kernel == GEMM:
                 error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
+            elif kernel == MAMBA2:
+                error = mamba2_error(module, 1, 450, 2, 1, seed, processors=4, strength=0.1)
             elif kernel in (BACKWARD, TWO_WALKS):
                 error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=seed % 2 == 0)
             else:
@@ -97,7 +137,7 @@ def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
 
 
-@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD, TWO_WALKS])
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD, TWO_WALKS, MAMBA2])
 def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
     assert not shows(Bug("none", "", "", ""), kernel, tmp_path)
 

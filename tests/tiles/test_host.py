@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from emulated_kernels import dq_of_sums, relative
+from emulated_kernels import dq_of_sums, emulated_scan, mamba2_inputs, relative
 
+from assay.problems.layouts import lay_out
 from assay.tiles.emulate import Descriptor, emulate
-from assay.tiles.kernels import attention, attention_backward, attention_two_walks, fp8_gemm, gemm
+from assay.tiles.kernels import (
+    attention,
+    attention_backward,
+    attention_two_walks,
+    fp8_gemm,
+    gemm,
+    mamba2,
+    mamba2_hopper,
+)
 from assay.tiles.launch import describe
 
 ROUNDED = 6e-3
@@ -96,3 +105,71 @@ def test_gradients_of_attention(
     leaves = [x.float().requires_grad_() for x in (q, k, v)]
     wanted = torch.autograd.grad(attention.reference(*leaves, is_causal), leaves, grad.float())
     assert max(relative(one, other) for one, other in zip(got, wanted, strict=True)) < ROUNDED
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Notes down the plain kernels of Mamba 2; its others are noted too, and emulated."""
+    found: list[Any] = []
+
+    def noted(*given: Any) -> torch.Tensor:
+        found.append("hopper")
+        with emulated_scan(mamba2_hopper, 5, 0):
+            return mamba2_hopper.mamba2_on_hopper(*given)
+
+    replaced = {"runs_on_hopper": lambda *tensors: True, "mamba2_on_hopper": noted}
+    _replace(monkeypatch, mamba2, **replaced, start=lambda kernel, *_, **__: found.append(kernel))
+    monkeypatch.setattr(mamba2, "launches", lambda *tensors: True)
+    return found
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "strided", "offset", "transposed", "sliced", "expanded"])
+def test_mamba2_of_any_layout_on_hopper(scans: list[Any], layout: str) -> None:
+    x, dt, a, b, c, d = mamba2_inputs(2, 70, 3, 1)
+    given = x, dt.half(), a.bfloat16(), b, c, d.half()
+    if layout == "expanded":
+        given = tuple(t[:1].expand(t.shape) for t in given)
+    elif layout != "contiguous":
+        given = tuple(lay_out(t, layout) for t in given)
+    got = mamba2.mamba2(*given)
+    assert scans == ["hopper"] and got.is_contiguous()
+    assert relative(got, mamba2.reference(*(t.float() for t in given))) < ROUNDED
+
+
+@pytest.mark.parametrize(
+    ("heads", "p", "groups", "n", "dtype"),
+    [
+        (2, 64, 1, 128, torch.float32),
+        (2, 128, 1, 128, torch.bfloat16),
+        (2, 64, 1, 64, torch.bfloat16),
+        (2, 64, 2, 128, torch.bfloat16),  # heads that share nothing
+    ],
+)
+def test_other_sizes_of_mamba2_are_the_plain_kernels(
+    scans: list[Any], heads: int, p: int, groups: int, n: int, dtype: torch.dtype
+) -> None:
+    sizes = {"batch": 1, "length": 70, "heads": heads, "p": p, "groups": groups, "n": n}
+    mamba2.mamba2(*mamba2.inputs(**sizes, dtype=dtype, device="cpu"))
+    assert scans == [mamba2._segment_kernel, mamba2._output_kernel]
+
+
+def test_mamba2_on_other_gpus_is_the_plain_kernels(scans: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mamba2, "runs_on_hopper", lambda *tensors: False)
+    mamba2.mamba2(*mamba2_inputs(1, 70, 2, 1))
+    assert scans == [mamba2._segment_kernel, mamba2._output_kernel]
+    assert mamba2.mamba2(*mamba2_inputs(1, 0, 2, 1)).shape == (1, 0, 2, 64) and len(scans) == 2
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tiles", "segments"),
+    [
+        (32, 32, 4),  # as many as there are programs for
+        (128, 32, 4),
+        (1, 1, 1),
+        (100, 1, 20),  # each costs some time of its own
+        (100, 1000, 1),
+    ],
+)
+def test_segments_of_mamba2_end_together(chunks: int, tiles: int, segments: int) -> None:
+    made, each = mamba2_hopper.cut(chunks, tiles, 132)
+    assert made == segments and (made - 1) * each < chunks <= made * each

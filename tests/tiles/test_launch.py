@@ -13,12 +13,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.tiles.kernels.attention import BALANCED_FROM, together
-from assay.tiles.kernels.gemm import WIDTHS
+from assay.tiles.kernels.gemm import WIDTHS, Gemm
 from assay.tiles.launch import (
     again,
     call_of,
     can_be_described,
     describe,
+    launch,
     start,
     told_apart,
     width_that_ends_first,
@@ -113,6 +114,15 @@ def test_a_launch_is_on_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
     with Devices(on.get_device()):
         start(kernel, (1,), (on, 4), on, SIZE=8)
     assert len(kernel.launched) == 3 and not again(call_of(kernel, on), on)
+
+
+def test_a_launch_that_waits_itself_is_told_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)  # where these tensors are
+    kernel, on, work = Named(), torch.zeros(4), Gemm()
+    launch(kernel, 3, (on,), work, on)
+    launch(kernel, 3, (on,), work, on, waits_itself=True)
+    (_, _, alone), (_, _, overlapping) = kernel.launched
+    assert overlapping == {**alone, "launch_pdl": True} and alone["w"] == work.constant
 
 
 def test_what_cannot_be_described() -> None:

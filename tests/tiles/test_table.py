@@ -17,7 +17,7 @@ from assay.judge import Policy, evaluate
 from assay.problems import load_problem
 from assay.tiles.catalog import KERNELS
 from assay.tiles.choice import always
-from assay.tiles.table import keep, kernel_lines, measured
+from assay.tiles.table import had, keep, kernel_lines, measured
 from assay.tiles.table_row import needs
 from assay.tiles.table_rows import Missing, Row, rows
 from assay.tiles.table_small import small_rows
@@ -186,6 +186,15 @@ def test_a_table_is_measured_in_pieces(tmp_path: Path) -> None:
     for told in ({"label": "a", "lines": 1}, {"label": "b", "lines": 2}, {"label": "a", "lines": 3}):
         keep(told, path)
     assert json.loads(path.read_text()) == [{"label": "a", "lines": 3}, {"label": "b", "lines": 2}]
+
+
+def test_rows_that_the_file_has_are_not_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    assert had(path, []) == set()
+    for label, status, speed in (("a", "passed", {"ratio": 1}), ("b", "passed", None), ("c", "wrong", None)):
+        keep({"label": label, "status": status, "speed": speed}, path)
+    assert had(path, []) == {"a"}
+    assert had(path, ["--deep", "--no-speed"]) == {"a", "b"}
 
 
 def test_a_rejected_kernel_is_printed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""What ptxas does not make of a kernel's words, in PTX: numbers rounded and widened two at a time."""
+"""What ptxas does not make of a kernel's words, in PTX: numbers rounded and widened two at a time, and
+kernels that begin before the last one has ended."""
 
 from __future__ import annotations
 
@@ -31,3 +32,15 @@ def widened(x, dtype: gl.constexpr):
     else:
         made = gl.inline_asm_elementwise(FROM_FP16, "=r,=r,r", [x], gl.float32, True, 2)
     return made
+
+
+@jit
+def let_next_begin():
+    """The kernel launched behind this one, if it waits itself, may take multiprocessors that are free."""
+    gl.inline_asm_elementwise("griddepcontrol.launch_dependents; // $0", "=r", [], gl.int32, False, 1)
+
+
+@jit
+def wait_for_last():
+    """Until the kernel launched before this one has ended, and all that it wrote is there."""
+    gl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], gl.int32, False, 1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +27,19 @@ from assay.tiles.work import Constant
 __all__ = ["Descriptor", "EmulationError", "emulate"]
 
 
-def emulate(kernel: Any, grid: tuple[int, ...], *args: Any, seed: int = 0) -> None:
-    """Every program of a launch, one after the other."""
+def emulate(
+    kernel: Any, grid: tuple[int, ...], *args: Any, seed: int = 0, late: Sequence[torch.Tensor] = ()
+) -> None:
+    """Every program of a launch, one after the other.
+
+    Args:
+        late: tensors that the kernel before this one may still be writing when it begins.
+    """
     scopes: dict[str, dict[str, Any]] = {}
     body = _plain(kernel, scopes)
     given = [_given(arg, scopes) for arg in args]
     for number, program in enumerate(_programs(grid)):
-        world = World(program, (*grid, 1, 1)[:3], seed + number)
+        world = World(program, (*grid, 1, 1)[:3], seed + number, late)
         world.run(lambda: body(*given))
 
 

@@ -61,13 +61,18 @@ class Partition:
     """Copies to global memory in flight, oldest first."""
     unfenced: list[Place] = field(default_factory=list)
     """Written by threads, and not yet to be seen by what copies and multiplies."""
+    has_waited: bool = False
+    """For the kernel launched before this one."""
 
 
 class World:
     """One program while it runs."""
 
-    def __init__(self, program: tuple[int, ...], grid: tuple[int, ...], seed: int) -> None:
+    def __init__(
+        self, program: tuple[int, ...], grid: tuple[int, ...], seed: int, late: Sequence[torch.Tensor] = ()
+    ) -> None:
         self.program, self.grid = program, grid
+        self._late = {tensor.data_ptr() for tensor in late}
         self._random = random.Random(seed)
         self._landing = seed % 3
         self.copies: list[Copy] = []
@@ -146,6 +151,10 @@ class World:
         if not somebody_is_ready or self._landing == EAGER:
             return True
         return self._landing == ANY_ORDER and self._random.random() < 0.5
+
+    def check_there(self, tensor: torch.Tensor) -> None:
+        if tensor.data_ptr() in self._late and not HERE.partition.has_waited:
+            raise EmulationError("a tensor is used before the kernel that writes it has ended")
 
     def check_readable(self, place: Place, who: str) -> None:
         if any(overlap(copy.place, place) for copy in self.copies):

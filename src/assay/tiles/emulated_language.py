@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,6 +57,7 @@ class Pointer:
         offsets = torch.as_tensor(self.offsets)
         inside = torch.ones_like(offsets, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
         offsets, inside = torch.broadcast_tensors(offsets, inside)
+        HERE.world.check_there(self.memory)
         self._check(offsets[inside])
         got = self.memory[torch.where(inside, offsets, 0)]
         return torch.where(inside, got, torch.as_tensor(other, dtype=got.dtype))
@@ -164,6 +166,7 @@ def _copy_in(
     if not pred:
         return
     at = [int(a) for a in at]
+    world.check_there(descriptor.tensor)
     world.check_writable(to.place, "a copy")
     to.data.fill_(float("nan") if to.data.is_floating_point() else 85)
 
@@ -217,11 +220,19 @@ def _specialize(parts: Sequence[tuple[Callable[..., None], Any]], warps: Any, re
     HERE.world.fork([lambda part=part: part[0](*part[1]) for part in parts])
 
 
+def _scan(x: torch.Tensor, axis: int, combine: Callable[[Any, Any], Any]) -> torch.Tensor:
+    return torch.stack(list(itertools.accumulate(x.unbind(axis), combine)), axis)
+
+
+def _wait_for_last() -> None:
+    HERE.partition.has_waited = True
+
+
 BARRIER = object()
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Layouts, and what only holds a compiler back."""
+    """Layouts, and what only holds a compiler or the next kernel back."""
 
 
 gl = types.SimpleNamespace(
@@ -249,6 +260,7 @@ gl = types.SimpleNamespace(
     cdiv=lambda a, b: -(-a // b),
     max=lambda x, axis: settled(x).amax(axis),
     sum=lambda x, axis: settled(x).sum(axis),
+    associative_scan=_scan,
     exp2=torch.exp2,
     exp=torch.exp,
     log2=torch.log2,
@@ -257,7 +269,7 @@ gl = types.SimpleNamespace(
     expand_dims=lambda x, axis: settled(x).unsqueeze(axis),
     convert_layout=lambda x, layout: settled(x),
     load=lambda pointer, mask=None, other=0.0: pointer.read(mask, other),
-    store=lambda pointer, value, mask=None: pointer.write(value, mask),
+    store=lambda pointer, value, mask=None: pointer.write(settled(value), mask),
     atomic_add=lambda pointer, value, sem=None: pointer.add(settled(value)),
     warp_specialize=_specialize,
     thread_barrier=_nothing,
@@ -281,5 +293,7 @@ WORDS = {
     "fence_async_shared": fence_async_shared,
     "narrowed": lambda x, dtype: settled(x).to(dtype),
     "widened": lambda x, dtype: x.float(),
+    "let_next_begin": _nothing,
+    "wait_for_last": _wait_for_last,
 }
 """What the names that `assay.tiles.hopper` gives mean here, and `assay.tiles.assembler`."""

@@ -133,9 +133,17 @@ def launch(
     work: Work,
     on: Tensor,
     call: tuple[Any, ...] | None = None,
+    *,
+    waits_itself: bool = False,
 ) -> None:
-    """One launch of an asynchronous kernel, with its work as the last argument."""
-    options = {"num_warps": 4, "maxnreg": FIRST_REGISTERS[work.consumers]}
+    """One launch of an asynchronous kernel, with its work as the last argument.
+
+    Args:
+        waits_itself: it may begin before the last kernel has ended, and says where it waits for that one.
+    """
+    options: dict[str, Any] = {"num_warps": 4, "maxnreg": FIRST_REGISTERS[work.consumers]}
+    if waits_itself:
+        options["launch_pdl"] = True
     start(kernel, (programs,), arguments, on, call, w=work.constant, **options)
 
 

@@ -12,9 +12,11 @@ import ast
 import fnmatch
 import importlib
 import json
+import math
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,25 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="rows whose label matches")
     parser.add_argument("--out", type=Path, help="a JSON file")
     parser.add_argument("--small", action="store_true", help="every kernel at small sizes, for --deep")
+    parser.add_argument("--missing", action="store_true", help="rows that the file does not have yet")
+    parser.add_argument("--within", type=float, default=math.inf, help="begin no row after so many seconds")
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
+    ends = time.monotonic() + options.within
+    known = had(options.out, options.arguments) if options.missing and options.out else set()
     print(LINE.format(label="", lines="lines", reference="against", ratio="ratio", percent="of the limit"))
     for row in small_rows() if options.small else rows():
-        if fnmatch.fnmatch(row.label, options.only):
+        if fnmatch.fnmatch(row.label, options.only) and row.label not in known and time.monotonic() < ends:
             told = _missing(row) if isinstance(row, Missing) else measured(row, options.arguments)
             if options.out:
                 keep(told, options.out)
+
+
+def had(path: Path, arguments: list[str]) -> set[str]:
+    """Labels of rows of which the file says what is asked: passed, and timed if times are wanted."""
+    found = json.loads(path.read_text()) if path.exists() else []
+    passed = [row for row in found if row["status"] == "passed"]
+    return {row["label"] for row in passed if row["speed"] or "--no-speed" in arguments}
 
 
 def keep(told: dict[str, Any], path: Path) -> None:

@@ -133,4 +133,5 @@ return mamba_chunk_scan_combined(x, dt, a, b, c, chunk_size=256, D=d)""",
         inputs=f"{half(batch, length, heads, p)}, {dt}, {a}, {shared}, {shared}, torch.randn({heads})",
         call="mamba2(x, dt, a, b, c, d)",
         setup=WIDE + SCANNED,
+        more=("assay.tiles.kernels.mamba2_hopper",),
     )

@@ -15,6 +15,8 @@ ended in, walks again from there and writes y. With s those sums, a chunk's own 
 States and weights are rounded to the type of x for the tensor cores. Sums of dt a are float32: where they
 reach thousands within a chunk, decays lose digits.
 
+On Hopper, heads of P = 64 with N = 128 in bf16 or fp16 that share b and c are for mamba2_hopper.py.
+
 Not covered: backward (forward only), first and last states for decoding, sequences packed into one, the gate.
 """
 
@@ -26,7 +28,8 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
-from assay.tiles.launch import start
+from assay.tiles.kernels.mamba2_hopper import covers, mamba2_on_hopper
+from assay.tiles.launch import runs_on_hopper, start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -179,10 +182,11 @@ def mamba2_op(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor 
     """Rows of x, b and c must be dense, and so must a and d; `mamba2` sees to it."""
     batch, length, heads, p = x.shape
     n, pairs, shared = b.shape[3], batch * heads, heads // max(1, b.shape[2])
-    y = x.new_empty(x.shape)
-    if not y.numel():
-        return y
-    bp = min(p, 64 if n <= 128 else 32)
+    if not x.numel():
+        return x.new_empty(x.shape)
+    if covers(x, b) and runs_on_hopper(x, dt, a, b, c):
+        return mamba2_on_hopper(x, dt, a, b, c, d)
+    y, bp = x.new_empty(x.shape), min(p, 64 if n <= 128 else 32)
     segments, chunks = _segments(length, pairs * (p // bp))
     sums, steps = x.new_empty(2, pairs, segments * chunks * CHUNK, dtype=torch.float32)
     ends, decays = sums.new_empty(pairs, segments, n * p), sums.new_empty(pairs, segments)
@@ -208,7 +212,7 @@ def mamba2(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | N
 
     Args:
         x: (batch, T, heads, P); P is 16, 32 or a multiple of 64.
-        dt: (batch, T, heads), not negative.
+        dt: (batch, T, heads), not negative: on Hopper, y is NaN from a negative one on.
         a: (heads), not positive.
         b, c: (batch, T, groups, N) of the type of x; N is 16, 32, 64, 128 or, but for float32, 256.
         d: (heads).
