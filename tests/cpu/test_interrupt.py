@@ -31,3 +31,23 @@ def _wait_for_a_child(pid: int) -> None:
     while not any(task.joinpath("children").read_text() for task in tasks.iterdir()):
         assert time.monotonic() < end, "no child was started"
         time.sleep(0.05)
+
+
+def test_an_interrupt_of_a_string_that_runs_has_the_same_code(tmp_path: Path) -> None:
+    """Python itself would end a module by the signal then, whoever has answered the interrupt."""
+    (tmp_path / "interrupted.py").write_text("""
+import click
+from assay.cli import main
+
+def interrupted(**_):
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        raise click.Abort from None
+
+main.cli.main = interrupted
+main.main()
+""")
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (2, "assay: interrupted")

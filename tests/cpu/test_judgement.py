@@ -77,7 +77,7 @@ class Way:
             bind=lambda case: Specified(Model, nominal if case.name == OTHER_CONTENTS.name else small, case),
         )
         record = ProblemRecord("p", "native", "p.py", "d", (), "float64")
-        speedway: Any = SimpleNamespace(race=self._race)
+        speedway: Any = SimpleNamespace(race=self._race, why_absent=lambda: "nobody to race")
         self.races = 0
         one = Judgement(shop, Prepared(record, Precision(), cases, ()), problem, CANDIDATE, {})
         self.evidence: Evidence = one.collect(speedway)

@@ -58,6 +58,9 @@ def main() -> None:
     # Ended politely, the judge still takes its children and folders with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     atexit.register(gc.freeze)  # whoever ends needs no search for garbage, most of a second with torch
+    # An interrupt that met a string which was run ends a module by the signal, though it was answered; unless
+    # another string runs after it.
+    atexit.register(exec, "", {})
     try:
         # Outside standalone mode click returns the code of an Exit instead of raising it.
         code = cli.main(standalone_mode=False) or 0
