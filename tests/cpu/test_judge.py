@@ -279,6 +279,21 @@ def test_failed_and_good_builds_are_cached(judge: Judge) -> None:
     assert "flot" in second.diagnosis
 
 
+def test_memory_that_is_freed_stays_with_the_process(judge: Judge, linear: Path) -> None:
+    """Else calls of the same work take as long as the system takes to find some, or not."""
+    forward = """import resource
+def faults():
+    for _ in range(40):
+        h = large + large
+        h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True)) * large[0]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+large = torch.randn(512, 1000)
+before = faults()
+raise RuntimeError(f"{(faults() - before) // 100} hundred pages")"""
+    verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, forward))
+    assert "RuntimeError: 0 hundred pages" in verdict.cases[0].message
+
+
 def test_triton_runs_through_its_interpreter(judge: Judge, tmp_path: Path) -> None:
     few_rows = tmp_path / "problem.py"
     few_rows.write_text((EXAMPLE / "problem.py").read_text().replace("rows = 256", "rows = 24"))

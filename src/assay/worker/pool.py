@@ -30,6 +30,9 @@ _KEPT_VARIABLES = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY", "TZ",
 )  # fmt: skip
+_KEEPING_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""glibc gives large pieces of memory back as soon as they are free, or not, by where they happen to lie: one
+call took twice as long in one process as in another."""
 _PACKAGE = Path(assay.__file__).resolve().parent
 _PACKAGE_ROOT = str(_PACKAGE.parent)
 _INSPECTOR_PROCESSES = 4
@@ -148,6 +151,7 @@ class Pool:
             kept["TRITON_INTERPRET"] = "1"
             # Threads that spin while they wait would take the processors from whoever's turn it is.
             kept.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            kept |= _KEEPING_MEMORY
         # Asking NVML instead of the runtime keeps CUDA untouched in the zygote.
         return kept | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
