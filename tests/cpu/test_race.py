@@ -269,7 +269,7 @@ def test_a_ladder_on_disk_that_cannot_be_read_is_measured_again(
     judge.bench(problem)
     older_form = '{"opponent": "eager", "seconds": 1.0, "rungs": []}'
     for kept in ("not JSON", older_form):
-        for record in (folder / "cache").glob("ladders/*/record.json"):
+        for record in (folder / "cache").glob("ladders/*/record*.json"):
             record.write_text(kept)
         with Judge("cpu", EAGER, folder / "cache") as second:
             assert second.bench(problem).rungs[0].times is not None
