@@ -468,6 +468,13 @@ def test_the_table_is_filled_by_a_command(tmp_path: Path) -> None:
     assert "gemm 300 200 520  nothing to choose" in done.stdout
 
 
+def test_a_kernel_is_there_without_torchs_compiler() -> None:
+    """Which takes seconds to import, in every process that a candidate runs in."""
+    code = "import sys; from assay.tiles import always, gemm; assert 'torch._dynamo' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 if __name__ == "__main__":
     import tempfile
 
@@ -478,10 +485,3 @@ if __name__ == "__main__":
             for name in INTERPRETED
         }
     print(json.dumps(found))
-
-
-def test_a_kernel_is_there_without_torchs_compiler() -> None:
-    """Which takes seconds to import, in every process that a candidate runs in."""
-    code = "import sys; from assay.tiles import always, gemm; assert 'torch._dynamo' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -201,3 +203,9 @@ def test_a_rejected_kernel_is_printed_with_the_reason(capsys: pytest.CaptureFixt
     told = measured(replace(SMALL, call="(gemm(a, b), a.mul_(2))[0]"), ["--device", "cpu", "--no-speed"])
     assert told["status"] == "rejected" and "input" in told["why"][0]
     assert told["why"][0] in capsys.readouterr().out
+
+
+def test_what_is_missing_is_missing_in_a_file() -> None:
+    command = [sys.executable, "-m", "assay.tiles.table", "--missing"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "--missing wants the file" in done.stderr

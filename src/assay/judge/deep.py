@@ -7,7 +7,8 @@ look is a note as well (`not_inspected`). Nothing here makes a verdict better.
 initcheck does not see stores by tensor maps: of kernels that have such stores its errors are notes.
 
 Not covered: races in global memory and uninitialised shared memory, which the tools do not look for; tools
-that call hand-made barriers wrong; a candidate that meddles with the log, which lies in its own folder.
+that call hand-made barriers wrong; a candidate that meddles with the log, which lies in its own folder, or
+names a store by tensor map that it does not have.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GRACE_S = 30.0
 """For the child to answer after it has stopped a tool."""
 LONGEST_TEXT, LONGEST_NAME = 400, 120
 _STORE_BY_MAP = re.compile(rb"cp\.(?:reduce\.)?async\.bulk\.tensor\.\dd\.global\.shared|async_bulk_tensor")
-"""As PTX says it, and as functions of CUDA's headers do."""
+"""As PTX says it, and as functions of CUDA's headers do, which load by the same name."""
 _HINTS = {
     "memcheck": "Mask loads and stores at the edges: what lies beyond a tensor belongs to somebody else.",
     "racecheck": "Put a barrier between what one thread writes to shared memory and another one reads.",

@@ -36,8 +36,10 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=math.inf, help="begin no row after so many seconds")
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
+    if options.missing and not options.out:
+        parser.error("--missing wants the file: --out")
     ends = time.monotonic() + options.within
-    known = had(options.out, options.arguments) if options.missing and options.out else set()
+    known = had(options.out, options.arguments) if options.missing else set()
     print(LINE.format(label="", lines="lines", reference="against", ratio="ratio", percent="of the limit"))
     for row in small_rows() if options.small else rows():
         if fnmatch.fnmatch(row.label, options.only) and row.label not in known and time.monotonic() < ends:
