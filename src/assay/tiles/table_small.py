@@ -35,7 +35,8 @@ def small_rows() -> Iterator[Row]:
     yield table_sequences.long_convolution(batch=2, heads=3, length=128)
     yield table_sequences.based("fused_chunk_based", batch=2, heads=2, length=100)
     yield table_sequences.hedgehog(batch=2, heads=2, length=100)
-    yield table_sequences.mamba2(batch=2, length=150, heads=4, p=32, groups=2, n=16)
+    for p, n in ((32, 16), (64, 128)):
+        yield table_sequences.mamba2(batch=2, length=150, heads=4, p=p, groups=2, n=n)
 
 
 def _attention() -> Iterator[Row]:

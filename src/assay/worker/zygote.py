@@ -25,7 +25,7 @@ from typing import Any
 from assay.records.codec import from_plain, to_plain
 from assay.records.layers import Layer
 from assay.sandbox import Plan, isolate, kill_all
-from assay.worker import protocol
+from assay.worker import interpreted, protocol
 
 # Imported before the first fork, so that no child pays for it.
 PRELOADED = (
@@ -82,12 +82,12 @@ def _warm_triton() -> None:
     Its driver's helper library is built and loaded, its own files are hashed, its compiler has run: a second,
     and CUDA stays untouched.
     """
-    triton = sys.modules.get("triton")
-    if (
-        triton is None
-        or os.environ.get("TRITON_INTERPRET") == "1"
-        or not sys.modules["torch"].cuda.is_available()
-    ):
+    if "triton" not in sys.modules:
+        return
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        interpreted.mend()
+        return
+    if not sys.modules["torch"].cuda.is_available():
         return
     cache = importlib.import_module("triton.runtime.cache")
     if hasattr(cache, "triton_key"):

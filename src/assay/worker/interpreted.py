@@ -1,0 +1,91 @@
+"""bfloat16 in Triton's interpreter, which holds such numbers as their bits and computes with those.
+
+A kernel that multiplies two of them is right on a GPU and gets anything there; so the judge would call it
+wrong on a CPU. Here such operands are widened to float32, and what is made of them is rounded to the nearest.
+
+Not covered: atomic additions. An interpreter without the names used here is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_ARITHMETIC = ("binary_op", "unary_op", "create_clampf", "create_fma", "create_erf", "create_rsqrt")
+Operation = Callable[..., Any]
+
+
+def mend() -> None:
+    """From now on, in this process and those forked from it."""
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    builder = interpreter.InterpreterBuilder
+    if not all(hasattr(builder, name) for name in (*_ARITHMETIC, "create_dot")):
+        return
+    interpreter._convert_float = _converting(interpreter._convert_float, interpreter.tl)
+    for name in _ARITHMETIC:
+        setattr(builder, name, _rounding(getattr(builder, name), interpreter))
+    builder.create_dot = _widening(builder.create_dot, interpreter)
+    builder.get_bf16 = lambda _, number: interpreter.TensorHandle(
+        rounded(np.array([number], np.float32)), interpreter.tl.bfloat16
+    )
+
+
+def widened(bits: np.ndarray) -> np.ndarray:
+    """bfloat16 as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """float32 as the bits of the nearest bfloat16, of two the even one."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), np.uint32(0x7FC0), nearest).astype(np.uint16)
+
+
+def _converting(convert: Operation, tl: Any) -> Operation:
+    """Triton's own cuts digits off, or rounds a carry into the exponent."""
+
+    @functools.wraps(convert)
+    def converted(values: np.ndarray, of: Any, to: Any, rounding: Any) -> np.ndarray:
+        if (of, to) == (tl.bfloat16, tl.float32):
+            return widened(values.view(np.uint16)).view(np.uint32)
+        if (of, to) == (tl.float32, tl.bfloat16):
+            return rounded(values)
+        return np.asarray(convert(values, of, to, rounding))
+
+    return converted
+
+
+def _wide(operands: tuple[Any, ...], interpreter: Any) -> list[Any]:
+    handle, tl = interpreter.TensorHandle, interpreter.tl
+    return [handle(widened(x.data), tl.float32) if _is_bfloat16(x, interpreter) else x for x in operands]
+
+
+def _is_bfloat16(operand: Any, interpreter: Any) -> bool:
+    return isinstance(operand, interpreter.TensorHandle) and operand.dtype.scalar == interpreter.tl.bfloat16
+
+
+def _widening(operation: Operation, interpreter: Any) -> Operation:
+    @functools.wraps(operation)
+    def made(builder: Any, *operands: Any) -> Any:
+        return operation(builder, *_wide(operands, interpreter))
+
+    return made
+
+
+def _rounding(operation: Operation, interpreter: Any) -> Operation:
+    """What is a number is rounded; what comes of a comparison is not."""
+    widening = _widening(operation, interpreter)
+
+    @functools.wraps(operation)
+    def made(builder: Any, *operands: Any) -> Any:
+        result = widening(builder, *operands)
+        if any(_is_bfloat16(x, interpreter) for x in operands) and result.data.dtype == np.float32:
+            return interpreter.TensorHandle(rounded(result.data), interpreter.tl.bfloat16)
+        return result
+
+    return made

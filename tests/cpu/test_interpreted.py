@@ -1,0 +1,72 @@
+"""Triton's kernels on a CPU: bfloat16 is computed with, not its bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from assay.candidates import candidate_from_source
+from assay.judge import Judge, Policy
+from assay.problems import load_problem
+from assay.worker.interpreted import rounded, widened
+
+pytest.importorskip("triton")
+PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.where(x > y, torch.relu(x * y), 0.5 - x) @ y
+
+
+def get_inputs():
+    return [torch.randn(32, 32, dtype=torch.bfloat16), torch.randn(32, 32, dtype=torch.bfloat16)]
+"""
+CANDIDATE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def one_block(x_ptr, y_ptr, out_ptr):
+    line = tl.arange(0, 32)
+    place = line[:, None] * 32 + line[None, :]
+    x, y = tl.load(x_ptr + place), tl.load(y_ptr + place)
+    product = tl.maximum(x * y, 0.0).to(tl.bfloat16)
+    made = tl.where(x {comparison} y, product, 0.5 - x)
+    tl.store(out_ptr + place, tl.dot(made, y).to(tl.bfloat16))
+
+
+def forward(x, y):
+    out = torch.empty(32, 32, dtype=x.dtype, device=x.device)
+    one_block[(1,)](x.contiguous(), y.contiguous(), out)
+    return out
+"""
+
+
+@pytest.mark.parametrize(("comparison", "status"), [(">", "passed"), ("<", "wrong")])
+def test_arithmetic_of_bfloat16_through_the_interpreter(comparison: str, status: str, tmp_path: Path) -> None:
+    candidate = candidate_from_source(CANDIDATE.format(comparison=comparison), "candidate", ".py")
+    problem = tmp_path / "problem.py"
+    problem.write_text(PROBLEM)
+    with Judge("cpu", Policy(speed=False), tmp_path) as judge:
+        verdict = judge.evaluate(load_problem(problem), candidate)
+    assert verdict.status == status, verdict
+
+
+def test_bits_are_those_of_torch() -> None:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    narrow = every.view(torch.bfloat16)
+    wide = widened(every.numpy().view(np.uint16))
+    assert np.array_equal(wide, narrow.float().numpy(), equal_nan=True)
+    drawn = torch.randint(-(2**31), 2**31 - 1, (200_000,), dtype=torch.int64).to(torch.int32)
+    values = torch.cat([drawn.view(torch.float32), torch.tensor([1.00390625, 3.4e38, -0.0, 1e-40])])
+    values = values[~values.isnan()]
+    wanted = values.bfloat16().view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(rounded(values.numpy()), wanted)
+    assert np.isnan(widened(rounded(np.array([np.nan], np.float32)))).all()
