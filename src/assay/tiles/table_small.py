@@ -32,7 +32,7 @@ def small_rows() -> Iterator[Row]:
     yield table_tokens.topk_route(**ROUTE)
     yield table_tokens.dispatch(**ROUTE, n=200)
     yield table_tokens.combine(**ROUTE, n=200)
-    yield table_sequences.long_convolution(batch=2, heads=3, length=128)
+    yield table_sequences.long_convolution(batch=2, heads=3, length=1024)
     yield table_sequences.based("fused_chunk_based", batch=2, heads=2, length=100)
     yield table_sequences.hedgehog(batch=2, heads=2, length=100)
     for p, n in ((32, 16), (64, 128)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -116,6 +117,15 @@ def _run(path: Path) -> None:
         _call(entry, case, tensors, device, marked=task["marked"])
     if device.type == "cuda":
         torch.cuda.synchronize()
+    if not task["marked"]:  # a profiler writes its results when the program ends
+        _leave()
+
+
+def _leave() -> None:
+    """Taken apart under a tool, a process that has computed gradients may abort or stand still."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _call(
