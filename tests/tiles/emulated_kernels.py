@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import gelu, pad, scaled_dot_product_attention, silu
 
 from assay.tiles.emulate import Descriptor, emulate
-from assay.tiles.kernels import mamba2
+from assay.tiles.kernels import linear_attention, mamba2
 
 ACTIVATIONS = {
     "": lambda x: x,
@@ -178,7 +178,7 @@ def mamba2_error(
     """
     processors = how.pop("processors", 5)
     given = mamba2_inputs(batch, length, heads, groups, **how)
-    with emulated_scan(module, processors, seed):
+    with emulated_launches(module, processors, seed):
         got = module.mamba2_on_hopper(*given)
     return relative(got, mamba2.reference(*(x if x is None else x.float() for x in given)))
 
@@ -193,11 +193,13 @@ def mamba2_inputs(
     has_d: bool = True,
     strength: float = 1.0,
     has_rests: bool = False,
+    has_signs: bool = False,
     is_sliced: bool = False,
 ) -> tuple[torch.Tensor | None, ...]:
     """Args:
     strength: what steps are multiplied by.
     has_rests: every seventh step is zero.
+    has_signs: every fifth step is negative.
     is_sliced: x, b and c are parts of one tensor, and dt of another.
     """
     sizes = {"batch": batch, "length": length, "heads": heads, "p": 64, "groups": groups, "n": 128}
@@ -205,6 +207,8 @@ def mamba2_inputs(
     dt *= strength
     if has_rests:
         dt[:, ::7] = 0
+    if has_signs:
+        dt[:, ::5] *= -1
     if is_sliced:
         widths = heads * 64, groups * 128, groups * 128
         parts = torch.cat([t.flatten(2) for t in (x, b, c)], 2).split(widths, 2)
@@ -214,12 +218,14 @@ def mamba2_inputs(
 
 
 @contextmanager
-def emulated_scan(module: types.ModuleType, processors: int, seed: int) -> Iterator[None]:
-    """The host's part of Mamba 2 launches into the emulator; what nobody has written is NaN."""
+def emulated_launches(module: types.ModuleType, processors: int, seed: int) -> Iterator[None]:
+    """The host's part of a kernel launches into the emulator; what nobody has written is NaN."""
     before: list[torch.Tensor] = []
     new_empty = torch.Tensor.new_empty
 
-    def launch(kernel: Any, programs: int, given: tuple, work: Any, on: Any, waits_itself: bool = False):
+    def launch(
+        kernel: Any, programs: int, given: tuple, work: Any, on: Any, call=None, *, waits_itself=False
+    ):
         assert len(given) == len(kernel.arg_names) - 1
         late = tuple(before) if waits_itself else ()
         emulate(kernel, (programs,), *given, work.constant, seed=seed, late=late)
@@ -231,3 +237,40 @@ def emulated_scan(module: types.ModuleType, processors: int, seed: int) -> Itera
     stubs = {"launch": launch, "describe": Descriptor, "multiprocessors": lambda tensor: processors}
     with mock.patch.multiple(module, **stubs), mock.patch.object(torch.Tensor, "new_empty", poisoned):
         yield
+
+
+def based_error(
+    module: types.ModuleType,
+    batch: int,
+    heads: int,
+    length: int,
+    seed: int,
+    *,
+    dv: int = 64,
+    dtype: torch.dtype = torch.bfloat16,
+    normalise: bool = True,
+    strength: float = 1.0,
+    order: str = "",
+    processors: int = 5,
+    **sizes: int,
+) -> float:
+    """By how much o is off.
+
+    Args:
+        strength: what q and k are multiplied by.
+        order: how the inputs lie: "side by side", "askew", or dense.
+    """
+    torch.manual_seed(seed)
+    widths = 16, 16, dv
+    if order == "side by side":
+        parts = torch.randn(batch, length, heads, sum(widths)).to(dtype).split(widths, 3)
+        q, k, v = (part.transpose(1, 2) for part in parts)
+    else:
+        skipped = int(order == "askew")
+        shapes = ((batch, heads, length, n + skipped) for n in widths)
+        q, k, v = (torch.randn(shape).to(dtype)[..., skipped:] for shape in shapes)
+    if strength != 1:
+        q, k = q * strength, k * strength
+    with emulated_launches(module, processors, seed):
+        got = module.based_on_hopper(q, k, v, normalise, **sizes)
+    return relative(got, linear_attention.reference_based(q.float(), k.float(), v.float(), normalise))

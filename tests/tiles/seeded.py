@@ -13,7 +13,7 @@ import assay.tiles
 TILES = Path(assay.tiles.__file__).parent
 PIPELINE, GEMM, ATTENTION = "pipeline", "kernels/gemm", "kernels/attention"
 TWO_WALKS, BACKWARD = "kernels/attention_two_walks", "kernels/attention_backward"
-MAMBA2 = "kernels/mamba2_hopper"
+MAMBA2, ENDS, BASED = "kernels/mamba2_hopper", "kernels/mamba2_ends", "kernels/based_hopper"
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,15 @@ class Bug:
 
     def load(self, kernel: str, folder: Path) -> types.ModuleType:
         """The kernel's module as it is with the bug, without touching the one that others use."""
-        name = Path(kernel).name
-        template = self._changed(PIPELINE)
-        text = self._changed(kernel).replace("assay.tiles.pipeline", f"{name}_pipeline_{self._mark}")
+        text = self._changed(kernel)
+        for part in (PIPELINE, ENDS):
+            name = f"{Path(kernel).name}_{Path(part).name}_{self._mark}"
+            whole = f"assay.tiles.{part.replace('/', '.')}"
+            if whole in text:
+                _load(name, self._changed(part), folder)
+                text = text.replace(whole, name)
         text = text.replace('@op("', f'@op("{self._mark}_')  # operators have one name each
-        _load(f"{name}_pipeline_{self._mark}", template, folder)
-        return _load(f"{name}_{self._mark}", text, folder)
+        return _load(f"{Path(kernel).name}_{self._mark}", text, folder)
 
     @property
     def _mark(self) -> str:
@@ -60,7 +63,7 @@ def _load(name: str, text: str, folder: Path) -> types.ModuleType:
 
 BUGS = (
     Bug("slot read before it is full", PIPELINE, "    mbarrier.wait(full.index(slot), (i // w.stages) & 1)\n    state", "    state"),
-    Bug("first slot read before it is full", PIPELINE, "        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n        state", "        state"),
+    Bug("first slot read before it is full", PIPELINE, "    mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n    if", "    if"),
     Bug("producer does not wait", PIPELINE, "            mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)\n", ""),
     Bug("producer waits for the wrong phase", PIPELINE, "mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)", "mbarrier.wait(empty.index(slot), (i // w.stages) & 1)"),
     Bug("consumer waits for the wrong phase", PIPELINE, "mbarrier.wait(full.index(slot), (i // w.stages) & 1)", "mbarrier.wait(full.index(slot), ((i // w.stages) & 1) ^ 1)"),
@@ -111,16 +114,41 @@ BUGS = (
     Bug("both consumers add to one half", BACKWARD, "* (w.D // 64) + part\n", "* (w.D // 64)\n", BACKWARD),
     Bug("dQ read in flight", BACKWARD, "        dq = warpgroup_mma_wait(1, (dq,))\n", "", BACKWARD),
     Bug("weights written where y is still stored from", MAMBA2, "        tma.store_wait(0)\n", "", MAMBA2),
-    Bug("weights without a fence", MAMBA2, "(alike * gl.exp2(between)).to(g[0].dtype))\n        fence_async_shared()\n", "(alike * gl.exp2(between)).to(g[0].dtype))\n", MAMBA2),
+    Bug("weights without a fence", MAMBA2, "store(weights.to(g[0].dtype))\n        fence_async_shared()\n", "store(weights.to(g[0].dtype))\n", MAMBA2),
     Bug("y without a fence", MAMBA2, "        fence_async_shared()\n        corner", "        corner", MAMBA2),
-    Bug("y read in flight", MAMBA2, "w.write(w, g, at, part, k, warpgroup_mma_wait(1, (y,)), x, room)", "w.write(w, g, at, part, k, warpgroup_mma_wait(2, (y,)), x, room)", MAMBA2),
-    Bug("a slot given back while the state grows", MAMBA2, "        return warpgroup_mma_wait(0, (state,))\n", "        return warpgroup_mma_wait(1, (state,))\n", MAMBA2),
-    Bug("a slot given back while an end grows", MAMBA2, "        return warpgroup_mma_wait(0, (acc,)), left", "        return warpgroup_mma_wait(1, (acc,)), left", MAMBA2),
-    Bug("sums of one head not announced", MAMBA2, "+ w.consumers * each)", "+ each)", MAMBA2),
-    Bug("later keys seen", MAMBA2, "key <= query, gained", "key <= query + 1, gained", MAMBA2),
-    Bug("a state that does not decay", MAMBA2, "state = state * less + ended", "state = state + ended", MAMBA2),
-    Bug("an end added twice", MAMBA2, "min(before + 1, at[3] - 1)", "min(before, at[3] - 1)", MAMBA2),
-    Bug("chunks of an end walked forwards", MAMBA2, "return at[3] * g[7] + w.steps(w, g, at) - 1 - k", "return at[3] * g[7] + k", MAMBA2),
-    Bug("sums read before they are written", MAMBA2, "        if k == 0:\n            wait_for_last()\n", "", MAMBA2),
-    Bug("ends read before they are written", MAMBA2, "        wait_for_last()\n        state", "        state", MAMBA2),
+    Bug("y read in flight", MAMBA2, "y, state = warpgroup_mma_wait(1, (y, state))", "y, state = warpgroup_mma_wait(2, (y, state))", MAMBA2),
+    Bug("weights made of products in flight", MAMBA2, "warpgroup_mma_wait(0, (alike,)) * decays, room)\n        return", "warpgroup_mma_wait(1, (alike,)) * decays, room)\n        return", MAMBA2),
+    Bug("a slot given back before the next step", ENDS, "    early: ClassVar[bool] = True\n", "    early: ClassVar[bool] = True\n    holds: ClassVar[bool] = False\n", MAMBA2),
+    Bug("a slot given back while an end grows", ENDS, "        return warpgroup_mma_wait(0, (acc,)), left, after, later", "        return warpgroup_mma_wait(1, (acc,)), left, after, later", MAMBA2),
+    Bug("records of one head not announced", MAMBA2, "+ w.consumers * each)", "+ each)", MAMBA2),
+    Bug("later keys seen", MAMBA2, "gl.where(key <= query, w.across", "gl.where(key <= query + 1, w.across", MAMBA2),
+    Bug("ends that do not decay", MAMBA2, "state = state * gl.exp2(decay) + ended", "state = state + ended", MAMBA2),
+    Bug("a state that decays by some rows too few", MAMBA2, "kept.slice(191, 1)", "kept.slice(170, 1)", MAMBA2),
+    Bug("an end added twice", MAMBA2, "soon, later = w.ended(w, g, at, part, before + 1)", "soon, later = w.ended(w, g, at, part, before)", MAMBA2),
+    Bug("chunks of an end walked forwards", ENDS, "return at[3] * g[7] + w.steps(w, g, at) - 1 - k", "return at[3] * g[7] + k", MAMBA2),
+    Bug("records read before they are written", MAMBA2, "        if k == 0:\n            wait_for_last()\n", "", MAMBA2),
+    Bug("ends read before they are written", MAMBA2, "            wait_for_last()\n            state", "            state", MAMBA2),
+    Bug("signs of steps lost within a chunk", MAMBA2, "return left * gl.expand_dims(w.signs(w, kept), 1)", "return left", MAMBA2),
+    Bug("signs of steps lost in the state", ENDS, "sign * gl.exp2(total - reach)", "gl.exp2(total - reach)", MAMBA2),
+    Bug("signs of steps lost in ends", ENDS, "sign * gl.exp2(after - reach)", "gl.exp2(after - reach)", MAMBA2),
+    Bug("values of the step at hand", BASED, "w.weighted(w, room, (slot + w.stages - 1) % w.stages, p, acc)", "w.weighted(w, room, slot, p, acc)", BASED),
+    Bug("scores weighed in flight", BASED, "        s = warpgroup_mma_wait(1, (s,))\n", "", BASED),
+    Bug("a slot given back while values are multiplied", BASED, "        return warpgroup_mma_wait(0, (acc,)), p, total\n", "        return warpgroup_mma_wait(1, (acc,)), p, total\n", BASED),
+    Bug("last values in flight", BASED, "return warpgroup_mma_wait(0, (w.weighted(w, room, slot, p, acc),)), total", "return w.weighted(w, room, slot, p, acc), total", BASED),
+    Bug("a query that does not see itself", BASED, "gl.where(key <= gl.expand_dims", "gl.where(key < gl.expand_dims", BASED),
+    Bug("later keys in the sums", BASED, "            total += w.summed(w, p)\n", "            total += w.summed(w, root * root + w.unit / 2)\n", BASED),
+    Bug("one block too few is masked", BASED, "return -(-(self.BN - math.gcd(self.rows, self.BN) + self.rows) // self.BN)", "return 1", BASED),
+    Bug("one key block too few", BASED, "return gl.cdiv(min(at[0] + w.rows, g[4]), w.BN)", "return max(min(at[0] + w.rows, g[4]) // w.BN, 1)", BASED),
+    Bug("key blocks walked forwards", BASED, "corner = [at[1], at[2], (w.steps(w, g, at) - 1 - k) * w.BN, 0]", "corner = [at[1], at[2], k * w.BN, 0]", BASED),
+    Bug("heads of one batch entry only", BASED, "pair // g[5], pair % g[5], n % 2", "pair // g[6], pair % g[5], n % 2", BASED),
+    Bug("values not announced to the ring", BASED, "mbarrier.expect(bar, g[1].block_type.nbytes + g[2].block_type.nbytes)", "mbarrier.expect(bar, g[1].block_type.nbytes)", BASED),
+    Bug("queries of one consumer not announced", BASED, "mbarrier.expect(bar, w.consumers * g[0].block_type.nbytes)", "mbarrier.expect(bar, g[0].block_type.nbytes)", BASED),
+    Bug("queries of the other entry", BASED, "queries = room[0].index(w.consumers * at[3] + part)", "queries = room[0].index(w.consumers * (1 - at[3]) + part)", BASED),
+    Bug("both consumers have the same queries", BASED, "queries = room[0].index(w.consumers * at[3] + part)", "queries = room[0].index(w.consumers * at[3])", BASED),
+    Bug("room reused while o is stored", BASED, "        tma.store_wait(0)\n", "", BASED),
+    Bug("o without a fence", BASED, "        fence_async_shared()\n", "", BASED),
+    Bug("no linear term", BASED, "root = s * (w.root / 4) + w.root", "root = s * (w.root / 4)", BASED),
+    Bug("sums that begin anew", BASED, "total += w.summed(w, p)", "total = w.summed(w, p)", BASED),
+    Bug("fp16 weights not scaled back", BASED, "            acc = acc * (1 / w.unit)\n", "            acc = acc * 1.0\n", BASED),
+    Bug("fp16 weights not scaled", BASED, "HALF_UNIT = 2.0**-12", "HALF_UNIT = 1.0", BASED),
 )  # fmt: skip

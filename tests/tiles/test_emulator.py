@@ -9,17 +9,27 @@ import pytest
 import torch
 from emulated_kernels import (
     attention_error,
-    emulated_scan,
+    based_error,
+    emulated_launches,
     gemm_error,
     gradient_error,
     mamba2_error,
     mamba2_inputs,
+    relative,
 )
-from seeded import ATTENTION, BACKWARD, BUGS, GEMM, MAMBA2, TWO_WALKS, Bug
+from seeded import ATTENTION, BACKWARD, BASED, BUGS, GEMM, MAMBA2, TWO_WALKS, Bug
 
 from assay.tiles.emulate import EmulationError, emulate
 from assay.tiles.hopper import gl, jit
-from assay.tiles.kernels import attention, attention_backward, attention_two_walks, gemm, mamba2_hopper
+from assay.tiles.kernels import (
+    attention,
+    attention_backward,
+    attention_two_walks,
+    based_hopper,
+    gemm,
+    mamba2,
+    mamba2_hopper,
+)
 
 ROUNDED = 4e-3
 """Half a unit of bfloat16, and the sums' own."""
@@ -93,18 +103,51 @@ def test_gradients_of_attention(
         (1, 300, 2, 1, 2, {"strength": 1e8, "has_rests": True}),
         (1, 700, 2, 1, 2, {"strength": 0.01}),
         (1, 900, 2, 1, 1, {"processors": 1}),
+        (1, 450, 2, 1, 0, {"has_signs": True, "processors": 4}),
+        (1, 300, 2, 1, 1, {"has_signs": True, "has_rests": True, "strength": 8.0}),
     ],
 )
 def test_mamba2(batch: int, length: int, heads: int, groups: int, seed: int, how: dict) -> None:
     assert mamba2_error(mamba2_hopper, batch, length, heads, groups, seed, **how) < ROUNDED
 
 
+@pytest.mark.parametrize(
+    ("batch", "heads", "length", "seed", "how"),
+    [
+        (1, 1, 1, 0, {}),
+        (1, 3, 65, 1, {"normalise": False}),
+        (2, 3, 200, 2, {"order": "side by side"}),
+        (1, 2, 330, 0, {"order": "askew", "processors": 2}),
+        (1, 2, 700, 1, {"consumers": 3}),
+        (1, 1, 1100, 2, {"processors": 3}),
+        (1, 2, 260, 0, {"strength": 300.0}),
+        (2, 1, 200, 1, {"dv": 16, "BN": 64, "stages": 2}),
+        (1, 2, 257, 2, {"dv": 128}),
+        (1, 2, 260, 0, {"dtype": torch.float16, "strength": 30.0, "dv": 32}),
+        (1, 2, 260, 1, {"dtype": torch.float16, "strength": 3.0, "normalise": False}),
+    ],
+)
+def test_based(batch: int, heads: int, length: int, seed: int, how: dict) -> None:
+    assert based_error(based_hopper, batch, heads, length, seed, **how) < ROUNDED
+
+
+def test_a_sign_outlives_what_is_left_of_a_step() -> None:
+    """Nothing of these steps is left a row later."""
+    x, dt, a, b, c, _ = mamba2_inputs(1, 130, 2, 1, strength=1e4)
+    dt[:, ::3] *= -1e-6
+    with emulated_launches(mamba2_hopper, 5, 0):
+        got = mamba2_hopper.mamba2_on_hopper(x, dt, a, b, c, None)
+    wanted = mamba2.reference(x.float(), dt, a, b.float(), c.float())
+    for row in range(0, 130, 3):
+        assert relative(got[:, row], wanted[:, row]) < 2 * ROUNDED
+
+
 def test_what_a_bad_step_leaves_of_mamba2_is_nan() -> None:
     """In its head, from its row on; so does a bad pace."""
     x, dt, a, b, c, d = mamba2_inputs(1, 200, 3, 1)
-    dt[0, 70, 0], dt[0, 130, 1] = -0.01, torch.nan
+    dt[0, 70, 0] = dt[0, 130, 1] = torch.nan
     a[2] = torch.nan
-    with emulated_scan(mamba2_hopper, 5, 0):
+    with emulated_launches(mamba2_hopper, 5, 0):
         got = mamba2_hopper.mamba2_on_hopper(x, dt, a, b, c, d)
     for head, row in enumerate((70, 130, 0)):
         assert got[0, :row, head].isfinite().all() and got[0, row:, head].isnan().all()
@@ -118,7 +161,14 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
             if kernel == GEMM:
                 error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
             elif kernel == MAMBA2:
-                error = mamba2_error(module, 1, 450, 2, 1, seed, processors=4, strength=0.1)
+                length, processors = (450, 4) if seed % 2 else (900, 2)
+                how = {"processors": processors, "strength": 0.1, "has_signs": True}
+                error = mamba2_error(module, 1, length, 2, 1, seed, **how)
+            elif kernel == BASED:
+                sizes = {"processors": 3, "stages": 3, "consumers": 2 + seed % 2}
+                error = based_error(module, 2, 2, 450, seed, **sizes)
+                halves = {"dtype": torch.float16, "strength": 20.0 ** (seed % 2), "normalise": seed % 2 == 1}
+                error += based_error(module, 1, 2, 40, seed, **halves)
             elif kernel in (BACKWARD, TWO_WALKS):
                 error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=seed % 2 == 0)
             else:
@@ -137,7 +187,7 @@ def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
 
 
-@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD, TWO_WALKS, MAMBA2])
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD, TWO_WALKS, MAMBA2, BASED])
 def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
     assert not shows(Bug("none", "", "", ""), kernel, tmp_path)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emulated_kernels import dq_of_sums, emulated_scan, mamba2_inputs, relative
+from emulated_kernels import dq_of_sums, emulated_launches, mamba2_inputs, relative
 
 from assay.problems.layouts import lay_out
 from assay.tiles.emulate import Descriptor, emulate
@@ -114,7 +114,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def noted(*given: Any) -> torch.Tensor:
         found.append("hopper")
-        with emulated_scan(mamba2_hopper, 5, 0):
+        with emulated_launches(mamba2_hopper, 5, 0):
             return mamba2_hopper.mamba2_on_hopper(*given)
 
     replaced = {"runs_on_hopper": lambda *tensors: True, "mamba2_on_hopper": noted}

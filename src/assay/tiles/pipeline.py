@@ -84,6 +84,18 @@ def _produce(w: gl.constexpr, g, room, full, empty, entered, left):
 
 
 @jit
+def _first(w: gl.constexpr, g, at, part: gl.constexpr, room, i, full):
+    if w.early:
+        begun = w.begin(w, g, at, part)
+    mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
+    if w.early:
+        state = w.first(w, g, at, part, room, i % w.stages, begun)
+    else:
+        state = w.first(w, g, at, part, room, i % w.stages)
+    return state
+
+
+@jit
 def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered, left):
     i = 0
     n = 0
@@ -95,8 +107,7 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
         if w.tail:
             steps -= 1
         heads = min(steps, w.heads)
-        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
-        state = w.first(w, g, at, part, room, i % w.stages)
+        state = _first(w, g, at, part, room, i, full)
         if not w.holds:
             mbarrier.arrive(empty.index(i % w.stages), count=1)
         i += 1

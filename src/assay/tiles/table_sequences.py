@@ -68,6 +68,7 @@ return {function}(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)""",
         inputs=_heads(batch, heads, length, 16, dv),
         call="based(q, k, v)",
         setup=WIDE + SCORED + BASED,
+        more=("assay.tiles.kernels.based_hopper",),
     )
 
 
@@ -133,5 +134,5 @@ return mamba_chunk_scan_combined(x, dt, a, b, c, chunk_size=256, D=d)""",
         inputs=f"{half(batch, length, heads, p)}, {dt}, {a}, {shared}, {shared}, torch.randn({heads})",
         call="mamba2(x, dt, a, b, c, d)",
         setup=WIDE + SCANNED,
-        more=("assay.tiles.kernels.mamba2_hopper",),
+        more=("assay.tiles.kernels.mamba2_hopper", "assay.tiles.kernels.mamba2_ends"),
     )

@@ -29,7 +29,8 @@ class Work:
         steps(w, g, at)                  how many steps it takes, one at least
         load(w, g, at, k, room, slot, bar)     step k into a slot, its bytes announced to the barrier
         enter(w, g, at, room, bar)       what belongs to the tile, if it has `entries`
-        first(w, g, at, part, room, slot)      the state after step 0
+        first(w, g, at, part, room, slot)      the state after step 0; if the work is `early`, given besides
+                                         what begin(w, g, at, part) made before the step's data was there
         step(w, g, at, part, k, state, room, slot, before, is_head)
                                          the state after step k; `before` is the last slot, and the first
                                          `heads` steps are told
@@ -43,6 +44,7 @@ class Work:
     holds: ClassVar[bool] = True
     """Products of a step may be in flight during the next, and its slot is held as long."""
     tail: ClassVar[bool] = False
+    early: ClassVar[bool] = False
     entries: ClassVar[int] = 0
     """Places for what belongs to a tile; with one, results leave by way of it, with two they have another."""
     heads: ClassVar[int] = 1

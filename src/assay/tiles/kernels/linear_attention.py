@@ -10,7 +10,7 @@ Q and K are (batch, heads, T, D), V is (batch, heads, T, DV), in any strides. T 
 as fill the GPU, and each of these into chunks. One kernel walks over a part of a segment and writes what it
 adds to the state (features x values, float32); one adds up what comes before its segment, walks from there
 and writes o: a masked product within the chunk, and the product with the state for all before it.
-One segment needs the last only.
+One segment needs the last only. `based` on Hopper, if T is not long: based_hopper.py.
 
 Features and weights are rounded to the inputs' type for the tensor cores. `based` squares what it is given:
 in float16, entries of q and k beyond 255 overflow.
@@ -30,7 +30,8 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
-from assay.tiles.launch import start
+from assay.tiles.kernels.based_hopper import based_on_hopper, covers
+from assay.tiles.launch import runs_on_hopper, start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -283,6 +284,8 @@ def _segments(length: int, chunk: int, wanted: int) -> tuple[int, int]:
 @op("linear_attention")
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, normalise: bool, feature_map: str) -> Tensor:
     """Rows must be dense; `based` and `hedgehog` see to it."""
+    if feature_map == "based" and runs_on_hopper(q, k, v) and covers(q, v):
+        return based_on_hopper(q, k, v, normalise)
     batch, heads, length, d = q.shape
     dv, pairs = v.shape[3], batch * heads
     out = q.new_empty(batch, heads, length, dv)

@@ -212,8 +212,8 @@ def mamba2(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | N
 
     Args:
         x: (batch, T, heads, P); P is 16, 32 or a multiple of 64.
-        dt: (batch, T, heads), not negative: on Hopper, y is NaN from a negative one on.
-        a: (heads), not positive.
+        dt: (batch, T, heads).
+        a: (heads).
         b, c: (batch, T, groups, N) of the type of x; N is 16, 32, 64, 128 or, but for float32, 256.
         d: (heads).
     """
