@@ -34,8 +34,8 @@ TOLERANCES = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},
     torch.float16: {"rtol": 2e-3, "atol": 1e-3},
 }
-TRANSFORMED = {"rtol": 2e-3, "atol": 5e-3}
-"""Fourier transforms spread the errors of large values over small ones."""
+SUMMED = {"rtol": 2e-3, "atol": 1e-5}
+"""Small values beside large ones are as exact: Fourier transforms in half precision would not do."""
 LAYOUTS = ("strided", "offset", "transposed", "sliced")
 ODD_GEOMETRY = {"stride": (2, 1), "padding": (0, 3), "dilation": (1, 2)}
 Check = tuple[str, Callable[[], None]]
@@ -165,15 +165,14 @@ def _compiled_cases() -> Iterator[Any]:
         for sizes in ((10**6, 256, 256), (10**6, 64, 64), (500, 512, 64), (10**6, 64, 3)):
             yield pytest.param(module, sizes, UNITS, id=f"{name}-{sizes}")
         yield pytest.param(module, (1, 1, 1), ones, id=f"{name}-ones")
-    for length in long_convolution.MATRICES:
+    for length in long_convolution.LENGTHS:
         yield pytest.param(long_convolution, (length,), (), id=f"long_convolution-{length}")
     yield pytest.param(long_convolution, (1024,), ("batch", "heads"), id="long_convolution-ones")
 
 
 def _constants(module: ModuleType, sizes: tuple[int, ...]) -> dict[str, Any]:
     if module is long_convolution:
-        a, b = module.MATRICES[sizes[0]]
-        return {"A": a, "B": b, "TINY": module.TINY, "num_warps": module.WARPS[sizes[0]]}
+        return module.constants(module.tile(64 if sizes[0] == 1024 else 16, 768, sizes[0]), sizes[0])
     return module.tile(*sizes, 2) | {"S": 3} | ({"RELU": True} if module is conv2d else {})
 
 
@@ -208,8 +207,7 @@ def _type_of(name: str, constants: Mapping[str, Any]) -> str:
         return "constexpr"
     if not name.endswith("_ptr"):
         return "i32"
-    kinds = {"scale_ptr": "*fp32"} | dict.fromkeys(("planes_ptr", "fa_ptr", "fb_ptr", "t_ptr"), "*fp16")
-    return kinds.get(name, "*bf16")
+    return "*fp32" if name == "scale_ptr" else "*bf16"
 
 
 def _image_checks(module: ModuleType) -> Iterator[Check]:
@@ -275,7 +273,7 @@ def _high_tiles(agree: Callable[..., None]) -> None:
 
 def _sequence_checks() -> Iterator[Check]:
     module = long_convolution
-    run = functools.partial(_agree, module.long_convolution, module.reference, loose=True)
+    run = functools.partial(_agree, module.long_convolution, module.reference, is_summed=True)
     for sizes in module.ENTRY.cases:
         yield (
             f"half {sizes}",
@@ -283,7 +281,7 @@ def _sequence_checks() -> Iterator[Check]:
         )
         args = module.inputs(**sizes, dtype=torch.float32, device="cpu")
         yield f"float {sizes}", functools.partial(run, *args)
-        if sizes["length"] in module.MATRICES:
+        if sizes["length"] in module.LENGTHS:
             # The public function leaves float32 to torch; here the matrices themselves must be exact.
             yield f"exact {sizes}", functools.partial(_agree, _exact, module.reference, *args)
     u, k, gate = module.inputs(batch=3, heads=2, length=1024, gated=True, dtype=torch.float16, device="cpu")
@@ -313,7 +311,7 @@ def _only_the_past(u: torch.Tensor, k: torch.Tensor) -> None:
     late = torch.zeros_like(u)
     late[..., 700:] = u[..., 700:]
     y = long_convolution.long_convolution(late, k)
-    assert y[..., :700].abs().max() < 2e-3 < y[..., 700:].abs().max()
+    assert y[..., :700].abs().max() == 0 < y[..., 700:].abs().max()
 
 
 def _each_by_its_size(u: torch.Tensor, k: torch.Tensor) -> None:
@@ -324,7 +322,7 @@ def _each_by_its_size(u: torch.Tensor, k: torch.Tensor) -> None:
         found = long_convolution.long_convolution(loud, k * factor).float()
         wanted = long_convolution.reference(loud.float(), (k * factor).float())
         for one, other in zip(found, wanted, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-3, atol=max(4e-3 * float(other.std()), 1e-7))
+            torch.testing.assert_close(one, other, rtol=2e-3, atol=max(1e-5 * float(other.std()), 1e-7))
 
 
 def _nan_stays(u: torch.Tensor, k: torch.Tensor) -> None:
@@ -335,11 +333,11 @@ def _nan_stays(u: torch.Tensor, k: torch.Tensor) -> None:
         assert y[0, 1].isnan().all() and y[0, 0].isfinite().all() and y[1:].isfinite().all()
 
 
-def _agree(run: Callable, reference: Callable, *args: Any, loose: bool = False, **options: Any) -> None:
+def _agree(run: Callable, reference: Callable, *args: Any, is_summed: bool = False, **options: Any) -> None:
     found, wanted = run(*args, **options), reference(*args, **options)
     assert found.dtype == wanted.dtype and found.shape == wanted.shape
     assert found.numel() == 0 or found.ndim != 4 or found.stride() == wanted.stride()
-    torch.testing.assert_close(found, wanted, **(TRANSFORMED if loose else TOLERANCES[found.dtype]))
+    torch.testing.assert_close(found, wanted, **(SUMMED if is_summed else TOLERANCES[found.dtype]))
 
 
 def _is_empty(run: Callable, *args: Any) -> None:

@@ -1,118 +1,147 @@
 """Causal convolution with filters as long as u: y[t] = gate[t] * sum over s <= t of k[s] * u[t - s].
 
-u is (batch, heads, L), k is (heads, L), the gate is as u or left out. It goes by Fourier transforms of 2 L,
-the second half zeros, so that nothing wraps around: y = inverse(transform(u) * transform(k)). With
-2 L = A * B, u is an A x B matrix U, and a transform is two matrix products around one factor per element:
+u is (batch, heads, L), k is (heads, L), the gate is as u or left out. It is a product with a triangular
+matrix of which every diagonal is one value, block by block:
 
-    transform(U) = ((Fa @ U) * T) @ Fb,    Fn[i, j] = w(n)^(i j) / sqrt(n),    T[i, j] = w(A B)^(i j),
-    w(n) = exp(-2 pi sqrt(-1) / n)
+    y[block i] = sum over lags d of T(d) @ u[chunk at i's beginning - d],    T(d)[r, c] = k[d + r - c]
 
-of which the inverse is the conjugate, in reverse. Frequencies come in an order of their own, which the
-filter's transform shares and nothing else sees. One program takes two sequences of a head, one as the real
-and one as the imaginary part: the filter is real, so that they come out apart. Half of U is zeros and half of
-the result is dropped, so that half of Fa will do on both ends. u is read once, y written once, the rest stays
-on the multiprocessor.
+with zeros where that is negative. One program takes a head, S sequences and G blocks, one after the other, of
+M steps; at each lag the blocks need the same T(d), so that it is a product of M x 64 by 64 x (G S), of which
+the earlier half of the blocks is left out at lags that reach before the beginning of all of these. Products
+are exact and their sums float32: an element near zero errs by little more than its own rounding, where
+transforms in float16, which take fewer operations, err by the size of the whole sequence.
 
-The parts of complex numbers are float16, summed up in float32: each sequence is divided by its mean size and
-each filter's transform by its largest value, so that nothing overflows, whatever the sizes are. Errors are
-relative to the size of the whole sequence, as always with Fourier transforms.
+T(d) is read from copies of the filter, reversed, with zeros after it, each moved on by one step, so that
+every row of T(d) begins at a multiple of 8 bytes in one of them (`transform`, which can be made once and
+given to many calls). u is read again for each lag, from the second level of cache.
 
-bf16 and fp16 with L of 1024 and 4096 run here; for float32 and other lengths torch.fft answers. The filter's
-transform can be made once (`transform`) and given to many calls. Forward only: backward through it raises.
-With CUDA graphs, call it once before the capture, which makes the matrices. Not covered: filters of another
-length than u, convolutions that are not causal.
+bf16 and fp16 with filters of the same type and L of 1024 and 4096 run here; for others torch.fft answers. The
+work grows with L * L: from 16,384 on, transforms would take less. Infinite values count as NaN; NaN spoils
+its own sequence from its block on, and in a filter all of the head. Forward only: backward through it raises.
+Not covered: filters of another length than u, convolutions that are not causal.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+from torch.nn import functional
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
 from assay.tiles.launch import start
 from assay.tiles.op import op
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-MATRICES = {1024: (64, 32), 4096: (128, 64)}
-"""By L: A and B. The tensor cores of an H200 want 64 rows or more."""
-WARPS = {1024: 4, 4096: 8}
+HALVES = (torch.float16, torch.bfloat16)
+LENGTHS = (1024, 4096)
+COPIES = 4
+"""Of a filter: loads of 8 bytes, as these go through the first level of cache and those of 16 do not."""
+ROOM = 128
+"""Zeros after a filter: as many as a block has steps."""
+K = 64
+"""Steps of u that a product sums over."""
+PROGRAMS_WANTED = 128
 TINY = 1e-30
 
 
 class Spectrum(NamedTuple):
-    """A filter's transform."""
+    """A filter as the kernel reads it."""
 
     planes: torch.Tensor
-    """(heads, 2, A, B): real and imaginary parts, at most 1."""
-    scale: torch.Tensor
-    """(heads): what they are to be multiplied by."""
+    """(heads, COPIES, L + ROOM): reversed, each moved on by one step."""
+    scale: torch.Tensor | None
+    """(heads): what they are to be multiplied by, if anything."""
+
+
+class Tile(NamedTuple):
+    """What one program computes."""
+
+    m: int
+    """Steps of a block."""
+    g: int
+    """Blocks."""
+    s: int
+    """Sequences."""
+    warps: int
+    stages: int
+
+
+TILES = ((128, 256, 8, 3), (128, 128, 4, 3), (128, 64, 4, 4), (64, 64, 4, 4), (64, 32, 4, 3))
+"""Steps of a block, blocks times sequences, warps, stages; the first that keeps a GPU busy is taken."""
+
+
+def tile(batch: int, heads: int, length: int) -> Tile:
+    """Blocks are two or more, and no more than half of a sequence where there are many of these."""
+    there = triton.next_power_of_2(batch)
+    for m, n, *how in TILES:
+        s = max(min(there, n // 2), n * m // length)
+        g = n // s
+        found = Tile(m, g, s, *how)
+        programs = length // (m * g) * triton.cdiv(batch, s) * heads
+        is_wasteful = s > there or (m * g == length and n > 64)
+        if programs >= PROGRAMS_WANTED and not is_wasteful:
+            break
+    return found
 
 
 @triton.jit
-def product(a_re, a_im, b_re, b_im):
-    """Of complex matrices."""
-    re = tl.dot(a_re, b_re)
-    re = tl.dot(-a_im, b_im, re)
-    im = tl.dot(a_re, b_im)
-    return re, tl.dot(a_im, b_re, im)
-
-
-@triton.jit
-def times(a_re, a_im, b_re, b_im, PLANE: tl.constexpr):
-    """Of complex numbers, rounded for the next product."""
-    re, im = b_re.to(tl.float32), b_im.to(tl.float32)
-    return (a_re * re - a_im * im).to(PLANE), (a_re * im + a_im * re).to(PLANE)
-
-
-@triton.jit
-def sized(row_ptr, here, is_there, PLANE: tl.constexpr, TINY: tl.constexpr):
-    """A sequence over its mean size, and that; NaN makes it zeros, so that its partner is not spoilt."""
-    row = tl.load(row_ptr + here, mask=is_there, other=0.0).to(tl.float32)
-    size = tl.maximum(tl.sum(tl.abs(row)) / row.numel, TINY)
-    is_finite = size < float("inf")
-    return tl.where(is_finite, row / size, 0.0).to(PLANE), tl.where(is_finite, size, float("nan"))
+def copies_kernel(
+    k_ptr, planes_ptr, k_h, k_l, L: tl.constexpr, P: tl.constexpr, ROOM: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    head, copy = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    here = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    place = L - 1 - copy - here
+    values = tl.load(k_ptr + head * k_h + place * k_l, mask=place >= 0, other=0.0)
+    tl.store(planes_ptr + (head * P + copy) * (L + ROOM) + here, values, mask=here < L + ROOM)
 
 
 @triton.jit
 def forward_kernel(
-    u_ptr, gate_ptr, y_ptr, planes_ptr, scale_ptr, fa_ptr, fb_ptr, t_ptr, batch, heads,
-    u_b, u_h, gate_b, gate_h, A: tl.constexpr, B: tl.constexpr, TINY: tl.constexpr,
+    u_ptr, gate_ptr, y_ptr, planes_ptr, scale_ptr, batch, heads, u_b, u_h, gate_b, gate_h,
+    L: tl.constexpr, M: tl.constexpr, G: tl.constexpr, S: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    ROOM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    PLANE: tl.constexpr = fa_ptr.dtype.element_ty
-    pairs = tl.cdiv(batch, 2)
-    head = (tl.program_id(0) // pairs).to(tl.int64)
-    first = (tl.program_id(0) % pairs).to(tl.int64) * 2
-    is_there = first + 1 < batch
-    i, j, half = tl.arange(0, A)[:, None], tl.arange(0, B)[None, :], tl.arange(0, A // 2)
-    here, full = half[:, None] * B + j, i * B + j
-    row = u_ptr + first * u_b + head * u_h
-    re, re_size = sized(row, here, True, PLANE, TINY)
-    im, im_size = sized(row + u_b, here, is_there, PLANE, TINY)
-    fa = fa_ptr + i * A + half[None, :]
-    re, im = product(tl.load(fa), tl.load(fa + A * A), re, im)
-    re, im = times(re, im, tl.load(t_ptr + full), tl.load(t_ptr + A * B + full), PLANE)
-    fb = fb_ptr + tl.arange(0, B)[:, None] * B + j
-    re, im = product(re, im, tl.load(fb), tl.load(fb + B * B))
-    k = planes_ptr + head * (2 * A * B) + full
-    re, im = times(re, im, tl.load(k), tl.load(k + A * B), PLANE)
-    re, im = product(re, im, tl.load(fb), -tl.load(fb + B * B))
-    re, im = times(re, im, tl.load(t_ptr + full), -tl.load(t_ptr + A * B + full), PLANE)
-    fa = fa_ptr + half[:, None] * A + tl.arange(0, A)[None, :]
-    re, im = product(tl.load(fa), -tl.load(fa + A * A), re, im)
-    scale = tl.load(scale_ptr + head)
-    re, im = re * (re_size * scale), im * (im_size * scale)
-    if gate_ptr is not None:
-        gate = gate_ptr + first * gate_b + head * gate_h + here
-        re *= tl.load(gate).to(tl.float32)
-        im *= tl.load(gate + gate_b, mask=is_there, other=0.0).to(tl.float32)
-    y = y_ptr + head * (A // 2 * B) + here
-    tl.store(y + first * heads * (A // 2 * B), re)
-    tl.store(y + (first + 1) * heads * (A // 2 * B), im, mask=is_there)
+    """M steps of G blocks of S sequences; what takes longest first, and long lags, often small."""
+    WIDTH: tl.constexpr = L + ROOM
+    H: tl.constexpr = G // 2
+    parts = tl.cdiv(batch, S)
+    place = tl.program_id(0) % (heads * parts)
+    first = L // M - G - tl.program_id(0) // (heads * parts) * G
+    head = (place // parts).to(tl.int64)
+    n, r, c = tl.arange(0, H * S), tl.arange(0, M), tl.arange(0, K)
+    sequence = ((place % parts) * S + n // H).to(tl.int64)
+    begin = (first + n % H) * M
+    is_there = sequence < batch
+    row = u_ptr + head * u_h + sequence[:, None] * u_b + begin[:, None] + c[None, :]
+    there = (P - 1 - r % P) * WIDTH + (L - P - r // P * P)
+    there = tl.max_contiguous(tl.multiple_of(there[:, None] + c[None, :], (1, P)), (1, P))
+    filters = planes_ptr + head * (P * WIDTH) + there
+    late = tl.zeros((M, H * S), tl.float32)
+    for lag in tl.range((first + G - 1) * M, (first + H - 1) * M, -K, num_stages=STAGES):
+        t = tl.load(filters - lag)
+        u = tl.load(row + (H * M - lag), mask=(is_there & (begin + H * M >= lag))[:, None], other=0.0)
+        late = tl.dot(t, u.T, late)
+    early = tl.zeros((M, H * S), tl.float32)
+    for lag in tl.range((first + H - 1) * M, -M, -K, num_stages=STAGES):
+        t = tl.load(filters - lag)
+        v = tl.load(row + (H * M - lag), mask=is_there[:, None], other=0.0)
+        late = tl.dot(t, v.T, late)
+        u = tl.load(row - lag, mask=(is_there & (begin >= lag))[:, None], other=0.0)
+        early = tl.dot(t, u.T, early)
+    scale = 1.0 if scale_ptr is None else tl.load(scale_ptr + head)
+    for half in tl.static_range(2):
+        sums = late if half else early
+        sums = sums * scale + sums * 0.0  # what is infinite becomes NaN
+        here = begin + half * (H * M)
+        if gate_ptr is not None:
+            gate = gate_ptr + head * gate_h + sequence[None, :] * gate_b + here[None, :] + r[:, None]
+            sums *= tl.load(gate, mask=is_there[None, :], other=0.0).to(tl.float32)
+        y = y_ptr + (sequence * heads + head)[None, :] * L + here[None, :] + r[:, None]
+        tl.store(y, sums.to(y_ptr.dtype.element_ty), mask=is_there[None, :])
 
 
 def reference(
@@ -125,67 +154,81 @@ def reference(
     return (y if gate is None else y * gate.float()).to(u.dtype)
 
 
-def transform(k: torch.Tensor, plane: torch.dtype = torch.float16) -> Spectrum:
-    """What `long_convolution` takes in place of computing it from k each time."""
-    a, b = _matrix(k.shape[-1])
-    values = torch.fft.fft(k.float(), 2 * k.shape[-1]).view(k.shape[0], b, a).mT
-    scale = values.abs().amax((1, 2)).clamp_min(TINY)
-    planes = torch.stack((values.real, values.imag), 1) / scale[:, None, None, None]
-    return Spectrum(planes.to(plane), scale)
+def transform(k: torch.Tensor, plane: torch.dtype | None = None) -> Spectrum:
+    """What `long_convolution` takes in place of computing it from k each time; `plane` is the type of u."""
+    length = _known(k.shape[-1])
+    plane = plane or (k.dtype if k.dtype in HALVES else torch.float16)
+    scale = None
+    if plane != k.dtype:
+        scale = k.float().abs().amax(1).clamp_min(TINY)
+        k = (k.float() / scale[:, None]).to(plane)
+    if launches(k):
+        return Spectrum(_copies(k), scale)
+    padded = functional.pad(k.flip(-1), (0, ROOM + COPIES - 1))
+    return Spectrum(padded.unfold(-1, length + ROOM, 1).contiguous(), scale)
 
 
-def _matrix(length: int) -> tuple[int, int]:
-    if length not in MATRICES:
-        raise Unsupported(f"no transform of length {length}: use {' or '.join(map(str, MATRICES))}")
-    return MATRICES[length]
+@op("long_convolution_copies")
+def _copies(k: torch.Tensor) -> torch.Tensor:
+    heads, length = k.shape
+    planes = _copies_shape(k)
+    grid = (heads, COPIES, triton.cdiv(length + ROOM, 1024))
+    blocks = {"L": length, "P": COPIES, "ROOM": ROOM, "BLOCK": 1024}
+    start(copies_kernel, grid, (k, planes, *k.stride()), k, **blocks, num_warps=4)
+    return planes
 
 
-def _tables(length: int, plane: torch.dtype, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Fa, Fb and T, each as real and imaginary parts; kept, but not what a capture has not computed yet."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return _new_tables.__wrapped__(length, plane, device)
-    return _new_tables(length, plane, device)
+@_copies.register_fake
+def _copies_shape(k: torch.Tensor) -> torch.Tensor:
+    return k.new_empty(k.shape[0], COPIES, k.shape[1] + ROOM)
 
 
-@functools.cache
-def _new_tables(length: int, plane: torch.dtype, device: torch.device) -> tuple[torch.Tensor, ...]:
-    a, b = MATRICES[length]
-    return tuple(
-        (_powers(rows, columns, base, device) * size).to(plane).contiguous()
-        for rows, columns, base, size in ((a, a, a, a**-0.5), (b, b, b, b**-0.5), (a, b, a * b, 1.0))
-    )
-
-
-def _powers(rows: int, columns: int, base: int, device: torch.device) -> torch.Tensor:
-    """w(base)^(i j), in float64."""
-    i = torch.arange(rows, device=device)[:, None]
-    angle = (i * torch.arange(columns, device=device) % base).double() * (-2 * math.pi / base)
-    return torch.stack((angle.cos(), angle.sin()))
+def _known(length: int) -> int:
+    if length not in LENGTHS:
+        raise Unsupported(f"no transform of length {length}: use {' or '.join(map(str, LENGTHS))}")
+    return length
 
 
 @op("long_convolution")
 def _op(
-    u: torch.Tensor, planes: torch.Tensor, scale: torch.Tensor, gate: torch.Tensor | None
+    u: torch.Tensor, planes: torch.Tensor, scale: torch.Tensor | None, gate: torch.Tensor | None
 ) -> torch.Tensor:
-    batch, heads, length = u.shape
     y = _op_shape(u, planes, scale, gate)
-    u = u if u.stride(-1) == 1 else u.contiguous()
-    gate = gate if gate is None or gate.stride(-1) == 1 else gate.contiguous()
-    a, b = MATRICES[length]
-    arguments = (
-        u, gate, y, planes.contiguous(), scale.contiguous(), *_tables(length, planes.dtype, u.device),
-        batch, heads, u.stride(0), u.stride(1), *((0, 0) if gate is None else gate.stride()[:2]),
-    )  # fmt: skip
-    grid = (triton.cdiv(batch, 2) * heads,)
-    start(forward_kernel, grid, arguments, u, A=a, B=b, TINY=TINY, num_warps=WARPS[length])
+    run(u, planes, scale, gate, y, tile(*u.shape))
     return y
 
 
 @_op.register_fake
 def _op_shape(
-    u: torch.Tensor, planes: torch.Tensor, scale: torch.Tensor, gate: torch.Tensor | None
+    u: torch.Tensor, planes: torch.Tensor, scale: torch.Tensor | None, gate: torch.Tensor | None
 ) -> torch.Tensor:
     return u.new_empty(u.shape)
+
+
+def run(
+    u: torch.Tensor,
+    planes: torch.Tensor,
+    scale: torch.Tensor | None,
+    gate: torch.Tensor | None,
+    y: torch.Tensor,
+    t: Tile,
+) -> None:
+    """One launch."""
+    batch, heads, length = u.shape
+    u = u if u.stride(-1) == 1 else u.contiguous()
+    scale = None if scale is None else scale.contiguous()
+    gate = gate if gate is None or gate.stride(-1) == 1 else gate.contiguous()
+    arguments = (
+        u, gate, y, planes.contiguous(), scale, batch, heads, u.stride(0), u.stride(1),
+        *((0, 0) if gate is None else gate.stride()[:2]),
+    )  # fmt: skip
+    grid = (length // (t.m * t.g) * triton.cdiv(batch, t.s) * heads,)
+    start(forward_kernel, grid, arguments, u, **constants(t, length))
+
+
+def constants(t: Tile, length: int) -> dict[str, int]:
+    blocks = {"L": length, "M": t.m, "G": t.g, "S": t.s, "K": K, "P": COPIES, "ROOM": ROOM}
+    return blocks | {"STAGES": t.stages, "num_warps": t.warps}
 
 
 def _check(u: torch.Tensor, k: torch.Tensor, gate: torch.Tensor | None, spectrum: Spectrum | None) -> None:
@@ -196,11 +239,15 @@ def _check(u: torch.Tensor, k: torch.Tensor, gate: torch.Tensor | None, spectrum
     if gate is not None and gate.shape != u.shape:
         raise Unsupported(f"u is {tuple(u.shape)}, the gate {tuple(gate.shape)}: use equal shapes")
     if spectrum is not None:
-        wanted = (u.shape[1], 2, *_matrix(u.shape[2]))
-        if spectrum.planes.shape != wanted or spectrum.scale.shape != wanted[:1]:
+        wanted = (u.shape[1], COPIES, _known(u.shape[2]) + ROOM)
+        scale = spectrum.scale
+        if spectrum.planes.shape != wanted or not (scale is None or scale.shape == wanted[:1]):
             raise Unsupported(f"planes of {tuple(spectrum.planes.shape)}: use transform(k), {wanted} here")
-        need_dtype(spectrum.planes, of=(torch.float16,))
-        need_dtype(spectrum.scale, of=(torch.float32,))
+        need_dtype(spectrum.planes, of=HALVES)
+        if u.dtype in HALVES and u.dtype != spectrum.planes.dtype:
+            raise Unsupported(f"u is {u.dtype}, planes {spectrum.planes.dtype}: use transform(k, u.dtype)")
+        if scale is not None:
+            need_dtype(scale, of=(torch.float32,))
     need_few(u, k)
 
 
@@ -212,7 +259,8 @@ def long_convolution(
     launched = launches(u, k, *(t for t in (gate, *(spectrum or ())) if t is not None))
     if u.numel() == 0:
         return torch.empty_like(u, memory_format=torch.contiguous_format)
-    if not launched or u.dtype == torch.float32 or u.shape[-1] not in MATRICES:
+    is_exact = spectrum is not None or k.dtype == u.dtype
+    if not launched or not is_exact or u.dtype == torch.float32 or u.shape[-1] not in LENGTHS:
         return reference(u, k, gate)
     return _op(u, *(spectrum or transform(k)), gate)
 
