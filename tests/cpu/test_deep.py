@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from assay.records import Finding, UserError, to_plain
 from assay.sandbox import Limits
 from assay.worker import Child, Pool
 from assay.worker.inspected import FAILED, InspectedCase, pack_task
-from assay.worker.inspection import Inspection, decode_inspection, tool_command
+from assay.worker.inspection import TOOLS, Inspection, decode_inspection, tool_command
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "layernorm"
 LIMITS = Limits(4 << 30, 16 << 30, 64, 1 << 28, 1 << 28, 256)
@@ -427,13 +429,15 @@ def test_an_expanded_input_stays_expanded() -> None:
 # --- the judge, with a stand-in for the tool ---------------------------------------------------------------
 
 STAND_IN = """#!{python} -I
-import pathlib, subprocess, sys
+import pathlib, subprocess, sys, time
 words = sys.argv[1:]
 options = {{}}
 while words[0].startswith("--"):
     options[words[0]], words = words[1], words[2:]
-run = subprocess.run(words)
 log = {logs!r}.get(options["--tool"])
+if log == "never ends":
+    time.sleep(600)
+run = subprocess.run(words)
 if log is not None:
     pathlib.Path(options["--log-file"]).write_text(log)
 sys.exit(run.returncode)
@@ -497,6 +501,26 @@ def test_an_honest_candidate_passes_the_deep_level(
     assert verdict.status == "passed", verdict.findings
     assert not {f.code for f in verdict.findings} & {*tools, "not_inspected"}
     assert verdict.policy["deep"] is True and verdict.seconds["deep"] > 0
+
+
+def test_an_interrupt_does_not_wait_for_the_tools(
+    equipped: Callable[[dict[str, str]], Judge], problem: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for one whose child comes after it."""
+    judge = equipped(dict.fromkeys(TOOLS, "never ends"))
+    take, taken, answers = judge._shop.pool.take_inspector, [], []
+
+    def take_later(*given: Any) -> Child:
+        taken.append(take(*given))
+        if len(taken) == len(TOOLS) - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return taken[-1]
+
+    monkeypatch.setattr(judge._shop.pool, "take_inspector", take_later)
+    monkeypatch.setattr("assay.judge.deep.decode_inspection", answers.append)
+    with pytest.raises(KeyboardInterrupt):
+        judge.evaluate(problem, candidate(RIGHT))
+    assert taken and not any(child.alive for child in taken) and not answers
 
 
 def test_what_fails_gate_1_is_not_inspected(

@@ -34,6 +34,7 @@ from assay.judge.workshop import Workshop
 from assay.problems import Precision
 from assay.problems.layouts import nth_layout
 from assay.records import CandidateFailure, Finding, JudgeFault, UserError
+from assay.worker import Child
 from assay.worker.inspected import InspectedCase, pack_task
 from assay.worker.inspection import TOOLS, Inspection, decode_inspection
 from assay.worker.placement import Placement, place
@@ -93,23 +94,46 @@ def inspect(
         text = f"no case that it passed has inputs of at most {limit_mib} MiB and weights of a modest size"
         return [Finding("not_inspected", text, False)]
     task = pack_task(str(shop.device), subject.load, subject.built, chosen)
+    inspectors = _Inspectors()
 
     def ask(tool: str) -> list[Finding]:
         try:
-            outcome = _run(shop, tool, task, subject.caches)
+            outcome = _run(shop, tool, task, subject.caches, inspectors)
         except CandidateFailure as failure:
             return [Finding("not_inspected", f"{tool}: {_clipped(failure.message)}", False)]
         return findings_of(tool, outcome, subject.candidate.source, stores_by_map=_stores_by_map(subject))
 
     # At once: most of a tool's time goes into starting torch under it.
-    with ThreadPoolExecutor(len(TOOLS)) as threads:
+    with ThreadPoolExecutor(len(TOOLS)) as threads, inspectors:
         return [finding for found in threads.map(ask, TOOLS) for finding in found]
 
 
-def _run(shop: Workshop, tool: str, task: bytes, caches: bytes) -> Inspection:
+class _Inspectors:
+    """Children with a tool at work. Who leaves before they are done, being interrupted, stops them: else the
+    threads that ask them would be waited for."""
+
+    def __init__(self) -> None:
+        self._running: list[Child] = []
+        self._has_left = False
+
+    def add(self, child: Child) -> None:
+        self._running.append(child)
+        if self._has_left:
+            child.kill()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._has_left = True
+        for child in self._running:
+            child.kill()
+
+
+def _run(shop: Workshop, tool: str, task: bytes, caches: bytes, inspectors: _Inspectors) -> Inspection:
     """One tool in a child of its own."""
     sanitizer, limit_s = str(shop.toolchain.sanitizer), shop.policy.deep_timeout_s
     child = shop.pool.take_inspector(sanitizer_paths(sanitizer))
+    inspectors.add(child)
     try:
         child.ask("refill", payload=caches, timeout_s=limit_s)
         head = {"sanitizer": sanitizer, "tool": tool, "timeout_s": limit_s}
