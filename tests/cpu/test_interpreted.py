@@ -20,7 +20,8 @@ import torch
 
 class Model(torch.nn.Module):
     def forward(self, x, y):
-        return torch.where(x > y, torch.relu(x * y), 0.5 - x) @ y
+        whole = y.int().to(x.dtype) + x.sum(1, keepdim=True)
+        return torch.where(x > y, torch.relu(x * y), 0.5 - x) @ y + whole
 
 
 def get_inputs():
@@ -39,7 +40,8 @@ def one_block(x_ptr, y_ptr, out_ptr):
     x, y = tl.load(x_ptr + place), tl.load(y_ptr + place)
     product = tl.maximum(x * y, 0.0).to(tl.bfloat16)
     made = tl.where(x {comparison} y, product, 0.5 - x)
-    tl.store(out_ptr + place, tl.dot(made, y).to(tl.bfloat16))
+    whole = y.to(tl.int32).to(tl.bfloat16) + tl.sum(x, 1)[:, None]
+    tl.store(out_ptr + place, (tl.dot(made, y) + whole).to(tl.bfloat16))
 
 
 def forward(x, y):

@@ -23,12 +23,16 @@ def mend() -> None:
     """From now on, in this process and those forked from it."""
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     builder = interpreter.InterpreterBuilder
-    if not all(hasattr(builder, name) for name in (*_ARITHMETIC, "create_dot")):
+    has_all = all(hasattr(builder, name) for name in (*_ARITHMETIC, "create_dot", "cast_impl"))
+    if not has_all or not hasattr(interpreter, "ReduceScanOpInterface"):
         return
     interpreter._convert_float = _converting(interpreter._convert_float, interpreter.tl)
     for name in _ARITHMETIC:
         setattr(builder, name, _rounding(getattr(builder, name), interpreter))
     builder.create_dot = _widening(builder.create_dot, interpreter)
+    builder.cast_impl = _casting(builder.cast_impl, interpreter)
+    reduction = interpreter.ReduceScanOpInterface
+    reduction.apply = _reducing(reduction.apply, interpreter)
     builder.get_bf16 = lambda _, number: interpreter.TensorHandle(
         rounded(np.array([number], np.float32)), interpreter.tl.bfloat16
     )
@@ -87,5 +91,41 @@ def _rounding(operation: Operation, interpreter: Any) -> Operation:
         if any(_is_bfloat16(x, interpreter) for x in operands) and result.data.dtype == np.float32:
             return interpreter.TensorHandle(rounded(result.data), interpreter.tl.bfloat16)
         return result
+
+    return made
+
+
+def _casting(cast: Operation, interpreter: Any) -> Operation:
+    """By way of float32, which both sides of the interpreter's own conversions know."""
+    tl = interpreter.tl
+
+    @functools.wraps(cast)
+    def made(builder: Any, operand: Any, to: Any) -> Any:
+        if _is_bfloat16(operand, interpreter):
+            return cast(builder, *_wide((operand,), interpreter), to)
+        if to.scalar == tl.bfloat16 and operand.dtype.scalar != tl.float32:
+            operand = cast(builder, operand, tl.float32)
+        return cast(builder, operand, to)
+
+    return made
+
+
+def _reducing(apply: Operation, interpreter: Any) -> Operation:
+    """Sums, extremes and scans, along with whatever is carried beside them."""
+    tl, handle = interpreter.tl, interpreter.TensorHandle
+
+    def typed(tensor: Any, data: np.ndarray, dtype: Any) -> Any:
+        kind = tl.block_type(dtype, list(tensor.type.shape)) if tensor.type.is_block() else dtype
+        return tl.core.tensor(handle(data, dtype), kind)
+
+    @functools.wraps(apply)
+    def made(operation: Any, given: Any) -> Any:
+        if not isinstance(given, tuple):
+            return made(operation, (given,))[0]
+        is_narrow = [_is_bfloat16(x.handle, interpreter) for x in given]
+        pairs = zip(given, is_narrow, strict=True)
+        wide = tuple(typed(x, widened(x.handle.data), tl.float32) if narrow else x for x, narrow in pairs)
+        results = zip(apply(operation, wide), is_narrow, strict=True)
+        return tuple(typed(x, rounded(x.handle.data), tl.bfloat16) if narrow else x for x, narrow in results)
 
     return made
