@@ -119,14 +119,14 @@ class _Inspectors:
     def add(self, child: Child) -> None:
         self._running.append(child)
         if self._has_left:
-            child.kill()
+            child.end()
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
         self._has_left = True
         for child in self._running:
-            child.kill()
+            child.end()
 
 
 def _run(shop: Workshop, tool: str, task: bytes, caches: bytes, inspectors: _Inspectors) -> Inspection:
