@@ -202,8 +202,7 @@ class Ends(Scan):
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):
         is_there = (w.head(w, g, at, part) < g[4]) & (at[3] < g[6])
-        ended = state[0].to(g[11].dtype.element_ty)
-        gl.store(g[11] + w.state_places(w, g, at, part, at[3]), ended, is_there)
+        gl.store(g[11] + w.state_places(w, g, at, part, at[3]), state[0], is_there)
         gl.store(g[12] + w.slot(w, g, at, part, at[3]), state[1], is_there)
 
 

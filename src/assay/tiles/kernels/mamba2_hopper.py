@@ -76,7 +76,7 @@ class Outputs(Scan):
         """What a segment before this one ended in, and the logarithm of its decay."""
         segment = min(segment, at[3] - 1)
         decay = gl.load(g[12] + w.slot(w, g, at, part, segment))
-        return gl.load(g[11] + w.state_places(w, g, at, part, segment)).to(gl.float32), decay
+        return gl.load(g[11] + w.state_places(w, g, at, part, segment)), decay
 
     @jit
     def begin(w: gl.constexpr, g, at, part: gl.constexpr):
