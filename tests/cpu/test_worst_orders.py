@@ -158,3 +158,28 @@ def test_integers_that_name_no_places_must_be_equal() -> None:
     assert not judged(lambda x: (x > 0).sum(-1), [x], counts + 1).ok
     ranks = (x > 0).long() + torch.tensor([[1, 2, 3]]).repeat(4, 2)
     assert not judged(lambda x: (x > 0).long() + ranks - (x > 0).long(), [x], ranks.flip(1)).ok
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights_too_small_for_normal_numbers_may_be_lost_and_others_not(seed: int) -> None:
+    """Kernels on GPUs flush what is below normal numbers; then it is multiplied by hundreds, or convolved."""
+    least = torch.finfo(torch.float32).smallest_normal
+    scores = -normal(64, 96, seed=seed).abs() * 3 - 83
+    scores[:, 0] = 0.0
+    values = heavy(96, 40, seed=seed) * 100
+    values[0] = 0.0
+    weights = scores.softmax(-1)
+
+    def attend(scores: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return scores.softmax(-1) @ values
+
+    def without(lost: float) -> torch.Tensor:
+        return weights.where(weights >= lost, 0.0) @ values
+
+    assert (without(least) != weights @ values).any()
+    for lost in (least, 1.4 * least):  # where normal numbers end, and where torch's attention on a CPU does
+        assert judged(attend, [scores, values], without(lost), seed).ok
+    assert not judged(attend, [scores, values], without(64 * least), seed).ok
+    x, taps = weights.reshape(4, 16, 96), values[:16, :24].reshape(8, 16, 3)
+    assert judged(F.conv1d, [x, taps], F.conv1d(x.where(x >= least, 0.0), taps), seed).ok
+    assert not judged(F.conv1d, [x, taps], F.conv1d(x.where(x >= 64 * least, 0.0), taps), seed).ok

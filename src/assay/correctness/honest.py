@@ -48,6 +48,9 @@ _CHAIN_LONGEST, _CHAIN_COUNTED = 1 << 16, 1 << 14
 """Nobody adds up more in one chain, and the error is not said to grow as long: what is longer is shared among
 threads. Sums of millions would lend a tolerance in which a sample passes for the whole."""
 _BLOCK_ELEMENTS = 1 << 22
+_LEAST_FACTOR = 2 * torch.finfo(torch.float32).smallest_normal
+"""What is smaller is zero in many kernels, and what they multiply it by may be large. Twice, because fast
+exponentials end a little early: torch's attention on a CPU at 1.42 times the smallest normal number."""
 
 
 class KeptWide(DispatchMode):
@@ -202,9 +205,11 @@ class RoundingNoise(DispatchMode):
         return self._chained(x.cumsum(-1), x.square().cumsum_(-1), x.shape[-1])
 
     def product(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        left, right = _flushed(left), _flushed(right)
         return self._chained(left @ right, left.square() @ right.square(), left.shape[-1])
 
     def linear(self, apply: Callable[..., Any], x: torch.Tensor, weight: torch.Tensor, depth: int) -> Any:
+        x, weight = _flushed(x), _flushed(weight)
         return self._chained(apply(x, weight), apply(x.square(), weight.square()), depth)
 
     def transform(self, apply: Callable[[torch.Tensor], Any], x: torch.Tensor, dims: list[int]) -> Any:
@@ -288,6 +293,10 @@ class Reordered(DispatchMode):
 
 def _tensors(out: Any) -> list[torch.Tensor]:
     return [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
+
+
+def _flushed(factor: torch.Tensor) -> torch.Tensor:
+    return factor.masked_fill(factor.abs() < _LEAST_FACTOR, 0.0)
 
 
 def _rounds(func: Any) -> bool:
