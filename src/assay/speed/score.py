@@ -8,6 +8,7 @@ physically possible.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -104,8 +105,8 @@ def _refutations(speed: Speed, heat: Heat) -> list[Finding]:
     """Who would be called faster and is not so everywhere.
 
     Faster than the opponent alone, too: company may have slowed that down. And wherever nothing can be left
-    out. On a CPU the judge's clock has to say so of the timed calls as well. Its error is large there, and
-    its figure is no worse a guess than the candidate's own.
+    out. On a CPU the judge's clock has to say so of the timed calls as well, and to show half of the gain's
+    logarithm. Its error is large there, and its figure is no worse a guess than the candidate's own.
     """
     if speed.outcome != FASTER:
         return []
@@ -117,9 +118,12 @@ def _refutations(speed: Speed, heat: Heat) -> list[Finding]:
     alone = alone_ratio(heat.runs, clocks.device_us)
     if alone is not None:
         limits["the opponent alone"] = alone
+    refuting = {what: limit for what, limit in limits.items() if limit < 1 + heat.margin}
     if _is_host(speed) and clocks.judge_us > clocks.device_us:
-        limits["the judge's clock"] = speed.ratio.middle * clocks.device_us / clocks.judge_us
-    short = [f"{limit:.3f} times by {what}" for what, limit in limits.items() if limit < 1 + heat.margin]
+        limit = speed.ratio.middle * clocks.device_us / clocks.judge_us
+        if limit < max(1 + heat.margin, math.sqrt(speed.ratio.middle)):
+            refuting["the judge's clock"] = limit
+    short = [f"{limit:.3f} times by {what}" for what, limit in refuting.items()]
     if not short:
         return []
     text = f"{speed.ratio.middle:.3f} times faster in timed calls, but {', '.join(short)}: no difference"
