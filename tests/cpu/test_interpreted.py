@@ -34,11 +34,16 @@ import triton.language as tl
 
 
 @triton.jit
+def positive(x):
+    return tl.maximum(x, 0.0).to(tl.bfloat16)
+
+
+@triton.jit
 def one_block(x_ptr, y_ptr, out_ptr):
     line = tl.arange(0, 32)
     place = line[:, None] * 32 + line[None, :]
     x, y = tl.load(x_ptr + place), tl.load(y_ptr + place)
-    product = tl.maximum(x * y, 0.0).to(tl.bfloat16)
+    product = positive(positive(x * y))
     made = tl.where(x {comparison} y, product, 0.5 - x)
     whole = y.to(tl.int32).to(tl.bfloat16) + tl.sum(x, 1)[:, None]
     tl.store(out_ptr + place, (tl.dot(made, y) + whole).to(tl.bfloat16))
@@ -46,7 +51,8 @@ def one_block(x_ptr, y_ptr, out_ptr):
 
 def forward(x, y):
     out = torch.empty(32, 32, dtype=x.dtype, device=x.device)
-    one_block[(1,)](x.contiguous(), y.contiguous(), out)
+    for _ in range(2):
+        one_block[(1,)](x.contiguous(), y.contiguous(), out)
     return out
 """
 

@@ -1,7 +1,11 @@
-"""bfloat16 in Triton's interpreter, which holds such numbers as their bits and computes with those.
+"""Triton's interpreter, mended.
 
-A kernel that multiplies two of them is right on a GPU and gets anything there; so the judge would call it
-wrong on a CPU. Here such operands are widened to float32, and what is made of them is rounded to the nearest.
+It holds bfloat16 numbers as their bits and computes with those: a kernel that multiplies two of them is right
+on a GPU and gets anything there, so the judge would call it wrong on a CPU. Here such operands are widened to
+float32, and what is made of them is rounded to the nearest.
+
+And wherever one function calls another it looks through all names of the language for those that it has to
+replace, up to a third of its time. Here they are remembered.
 
 Not covered: atomic additions. An interpreter without the names used here is left as it is.
 """
@@ -10,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +31,8 @@ def mend() -> None:
     has_all = all(hasattr(builder, name) for name in (*_ARITHMETIC, "create_dot", "cast_impl"))
     if not has_all or not hasattr(interpreter, "ReduceScanOpInterface"):
         return
+    if hasattr(interpreter, "_LangPatchScope"):
+        interpreter._patch_builtin = _remembering(interpreter)
     interpreter._convert_float = _converting(interpreter._convert_float, interpreter.tl)
     for name in _ARITHMETIC:
         setattr(builder, name, _rounding(getattr(builder, name), interpreter))
@@ -36,6 +43,22 @@ def mend() -> None:
     builder.get_bf16 = lambda _, number: interpreter.TensorHandle(
         rounded(np.array([number], np.float32)), interpreter.tl.bfloat16
     )
+
+
+def _remembering(interpreter: Any) -> Operation:
+    """Which names of a package are words of the language; while others have replaced them, there are none."""
+    words: dict[Any, list[str]] = {}
+    is_word = interpreter.tl.core.is_builtin
+
+    def patched(package: Any, builder: Any, scope: Any) -> None:
+        if not words.get(package):
+            words[package] = [name for name, member in inspect.getmembers(package) if is_word(member)]
+        for name in words[package]:
+            member = getattr(package, name)
+            if is_word(member):
+                interpreter._patch_attr(package, name, member, builder, scope)
+
+    return patched
 
 
 def widened(bits: np.ndarray) -> np.ndarray:
