@@ -50,7 +50,7 @@ threads. Sums of millions would lend a tolerance in which a sample passes for th
 _BLOCK_ELEMENTS = 1 << 22
 _LEAST_FACTOR = 2 * torch.finfo(torch.float32).smallest_normal
 """What is smaller is zero in many kernels, and what they multiply it by may be large. Twice, because fast
-exponentials end a little early: torch's attention on a CPU at 1.42 times the smallest normal number."""
+exponentials end a little early: torch's attention on a CPU at 1.4 times the smallest normal number."""
 
 
 class KeptWide(DispatchMode):
