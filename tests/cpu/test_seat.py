@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import CPU, Entry, Forging, InProcessChild, prepared_case
+from in_process import CPU, NO_COVER, Entry, Forging, InProcessChild, prepared_case
 
 from assay.correctness import Calibration, Fingerprinter
 from assay.judge import Policy
@@ -274,3 +275,26 @@ def test_noise_fills_the_mailbox_anew_each_time(desk: Desk) -> None:
         desk.clear_mailbox(64)
         seen.add(bytes(desk.take(64).tolist()))
     assert len(seen) == 8
+
+
+def test_python_looks_for_garbage_between_timed_calls_and_not_within(desk: Desk, tmp_path: Path) -> None:
+    searches, within, litter = [], [], []
+
+    def littering(_call: int, inputs: list[Any], _module: Any) -> torch.Tensor:
+        before = len(searches)
+        litter.append([[] for _ in range(2 * gc.get_threshold()[0])])
+        within.append(len(searches) - before)
+        return inputs[0] * 2
+
+    def noted(phase: str, _facts: dict[str, int]) -> None:
+        searches.extend([phase] if phase == "stop" else [])
+
+    seated = Seated(desk, tmp_path, littering)
+    NO_COVER.hand_to(seated.child, desk)
+    gc.callbacks.append(noted)
+    try:
+        for seed in range(3):
+            seated.answer(inputs_of(seed))
+    finally:
+        gc.callbacks.remove(noted)
+    assert within == [0, 0, 0] and len(searches) >= 3

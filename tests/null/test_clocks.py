@@ -152,6 +152,16 @@ def test_many_calls_share_what_their_turn_costs(calls: int, agrees: bool) -> Non
     assert found is not None and found.agrees is agrees
 
 
+@pytest.mark.parametrize(("told_us", "agrees"), [(310.0, True), (270.0, False)])
+def test_a_single_call_of_a_long_opponent_scatters_as_its_timed_ones_do(told_us: float, agrees: bool) -> None:
+    """As on an H200: 329 us by the judge's clock, whose opponent is six times as long and was called once."""
+    own = Timed(told_us, 20.0, 1980.0, 400.0, 20.0)
+    blocks = [Block((own, own), (timed(1843.0 + 7 * k), timed(1843.0 - 9 * k))) for k in (0, 1, 1, 0)]
+    runs = [ProcessRun(blocks=blocks, bursts=[BurstPair(2329.0, 3843.0, 1)])]
+    found = check_bursts(runs, told_us, 1830.0)
+    assert found is not None and found.agrees is agrees
+
+
 def test_single_calls_and_many_are_kept_apart() -> None:
     """A single one has all of the overhead for itself; either kind contradicts."""
     runs = bursts(80.0)
