@@ -14,6 +14,8 @@ from assay.tiles.kernels import attention
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 ROUNDED = 0.01
 """A unit of bf16 or two, as a part of the whole."""
+MANY = 12
+"""Sequences that have more tiles than a GPU has multiprocessors: 144 of two heads of 700 keys."""
 CASES = [(name, number) for name, entry in KERNELS.items() for number in range(len(entry.cases))]
 
 
@@ -69,8 +71,8 @@ def test_gradients_of_attention(
     d: int, dtype: torch.dtype, is_causal: bool, is_deterministic: bool, device: str
 ) -> None:
     torch.manual_seed(0)
-    q = torch.randn(2, 4, 700, d, device=device).to(dtype).requires_grad_()
-    k, v = (torch.randn(2, 2, 700, d, device=device).to(dtype).requires_grad_() for _ in range(2))
+    q = torch.randn(MANY, 4, 700, d, device=device).to(dtype).requires_grad_()
+    k, v = (torch.randn(MANY, 2, 700, d, device=device).to(dtype).requires_grad_() for _ in range(2))
     slope = torch.randn_like(q)
     wide = [x.detach().float().requires_grad_() for x in (q, k, v)]
     wanted = torch.autograd.grad(attention.reference(*wide, is_causal), wide, slope.float())

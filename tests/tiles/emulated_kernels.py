@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ def gradient_error(
     sums = pad(logarithms.masked_fill(logarithms == -math.inf, math.inf), (0, -s % 128), value=math.inf)
     delta = pad(products, (0, -s % 128))
     given = (q, do, k, v), sums, delta, is_causal, seed
-    made = gradients_at_once(module, *given) if hasattr(module, "Gradients") else two_walks(module, *given)
+    made = gradients_at_once(module, *given) if hasattr(module, "arguments_of") else two_walks(module, *given)
     return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))
 
 
@@ -147,19 +148,36 @@ def gradients_at_once(
     is_causal: bool,
     seed: int,
 ) -> list[torch.Tensor]:
-    """dQ, dK and dV."""
+    """dQ, dK and dV. Causal, heads are walked one by one up to the last, by two programs that take turns, or
+    by three, one after the other."""
     q, do, k, v = tensors
-    (heads, s, d), (kv_heads, t, _) = q.shape, k.shape
-    group, scales = heads // kv_heads, (d**-0.5 * math.log2(math.e), d**-0.5)
-    work = module.choose(d, s, t, group, is_causal)
+    heads, s, d = q.shape
     dk, dv = torch.full_like(k, math.nan), torch.full_like(v, math.nan)
-    sums_of_dq = torch.zeros(sums.numel() * d)
-    walked = [Descriptor(x, [1, work.BM, d]) for x in (q, do)]
-    kept = [Descriptor(x, [1, 64, d]) for x in (k, v, dk, dv)]
-    rows = Descriptor(torch.stack([sums, delta]).view(-1), [work.BM])
-    given = (*walked, *kept, s, t, kv_heads, group, *scales, rows, sums_of_dq, 1)
-    emulate(module.gradients_kernel, (2,), *given, work.constant, seed=seed)
-    return [dq_of_sums(sums_of_dq, heads, s, d) * scales[1], dk, dv]
+    flat = {"q": q, "do": do, "k": k, "v": v, "dk": dk, "dv": dv}
+    kept, sums_of_dq = torch.stack([sums, delta]), torch.zeros(sums.numel() * d)
+    order = order_of(k.shape[0] * -(-k.shape[1] // 128))
+
+    def launch(kernel: Any, programs: int, given: tuple, work: Any, on: Any, waits_itself: bool = False):
+        assert len(given) == len(kernel.arg_names) - 1
+        late = (kept, sums_of_dq, order) if waits_itself else ()
+        at_once = waits_itself and seed % 2 == 0
+        emulate(kernel, (programs,), *given, work.constant, seed=seed, late=late, at_once=at_once)
+
+    stubs = {"launch": launch, "multiprocessors": lambda tensor: 2 + seed % 2, "describe": Descriptor}
+    if is_causal:
+        stubs |= {"TOGETHER": heads // k.shape[0]}
+    describing = sys.modules[module.arguments_of.__module__]
+    with mock.patch.multiple(module, **stubs), mock.patch.object(describing, "describe", Descriptor):
+        if is_causal:
+            module.causal_gradients(flat, kept, sums_of_dq, order, d**-0.5)
+        else:
+            module.gradients(flat, kept, sums_of_dq, d**-0.5)
+    return [dq_of_sums(sums_of_dq, heads, s, d) * d**-0.5, dk, dv]
+
+
+def order_of(tiles: int) -> torch.Tensor:
+    """The numbers of tiles and of the end, four times each, and the counter."""
+    return torch.tensor([*range(tiles + 1), 0], dtype=torch.int32).repeat_interleave(4)
 
 
 def dq_of_sums(sums: torch.Tensor, heads: int, s: int, d: int) -> torch.Tensor:

@@ -11,9 +11,13 @@ from pathlib import Path
 import assay.tiles
 
 TILES = Path(assay.tiles.__file__).parent
-PIPELINE, GEMM, ATTENTION = "pipeline", "kernels/gemm", "kernels/attention"
-TWO_WALKS, BACKWARD = "kernels/attention_two_walks", "kernels/attention_backward"
-MAMBA2, ENDS, BASED = "kernels/mamba2_hopper", "kernels/mamba2_ends", "kernels/based_hopper"
+PIPELINE, COUNTED = "pipeline", "counted_pipeline"
+GEMM, ATTENTION, BASED = "kernels/gemm", "kernels/attention", "kernels/based_hopper"
+TWO_WALKS, ONE_WALK = "kernels/attention_two_walks", "kernels/attention_one_walk"
+CAUSAL = "kernels/attention_causal_walk"
+MAMBA2, ENDS = "kernels/mamba2_hopper", "kernels/mamba2_ends"
+BELOW = (PIPELINE, COUNTED, ONE_WALK, ENDS)
+"""What kernels are made of, each of those before it: loaded anew with a kernel."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +31,17 @@ class Bug:
 
     def load(self, kernel: str, folder: Path) -> types.ModuleType:
         """The kernel's module as it is with the bug, without touching the one that others use."""
-        text = self._changed(kernel)
-        for part in (PIPELINE, ENDS):
-            name = f"{Path(kernel).name}_{Path(part).name}_{self._mark}"
-            whole = f"assay.tiles.{part.replace('/', '.')}"
-            if whole in text:
-                _load(name, self._changed(part), folder)
-                text = text.replace(whole, name)
-        text = text.replace('@op("', f'@op("{self._mark}_')  # operators have one name each
-        return _load(f"{Path(kernel).name}_{self._mark}", text, folder)
+        made = {file: self._load(file, folder) for file in dict.fromkeys((*BELOW, kernel))}
+        return made[kernel]
+
+    def _load(self, file: str, folder: Path) -> types.ModuleType:
+        text = self._changed(file).replace('@op("', f'@op("{self._mark}_')  # operators have one name each
+        for below in BELOW:
+            text = text.replace(f"assay.tiles.{below.replace('/', '.')} ", f"{self._name(below)} ")
+        return _load(self._name(file), text, folder)
+
+    def _name(self, file: str) -> str:
+        return f"{Path(file).name}_{self._mark}"
 
     @property
     def _mark(self) -> str:
@@ -103,16 +109,51 @@ BUGS = (
     Bug("gradients left in flight", TWO_WALKS, "        return warpgroup_mma_wait(0, (dk, dv))\n", "        return warpgroup_mma_wait(1, (dk, dv))\n", TWO_WALKS),
     Bug("weights of keys that are not seen", TWO_WALKS, "p = gl.where(key <= gl.expand_dims(query, 0) + g[7] - g[6], p, 0.0)", "p = p + 0.0", TWO_WALKS),
     Bug("one key gradient stored twice", TWO_WALKS, "tma.async_copy_shared_to_global(g[5], corner, room[3].index(part))", "tma.async_copy_shared_to_global(g[5], corner, room[2].index(part))", TWO_WALKS),
-    Bug("a slot held for two steps never given back", PIPELINE, "            mbarrier.arrive(empty.index((i - 2) % w.stages), count=1)\n", "            n += 0\n", BACKWARD),
-    Bug("half of dS read before it is there", BACKWARD, "        mbarrier.wait(room[6].index(k % 2), ((k - 1) // 2) & 1)\n", "", BACKWARD),
-    Bug("keys overwritten while the other reads them", BACKWARD, "            w.meet(room, more)\n", "            k += 0\n", BACKWARD),
-    Bug("one place for dS", BACKWARD, "            ds, keys = room[5].index(k % 2 * 2 + half)", "            ds, keys = room[5].index(half)", BACKWARD),
-    Bug("dS without a fence", BACKWARD, "        fence_async_shared()\n", "", BACKWARD),
-    Bug("queries of the wrong step", BACKWARD, "room[0].index((slot + w.stages - 1) % w.stages)", "room[0].index(slot)", BACKWARD),
-    Bug("gradients of the wrong step", BACKWARD, "w.queries(w, g, at, max(k - 1, 0))", "w.queries(w, g, at, k)", BACKWARD),
-    Bug("dQ of the wrong step", BACKWARD, "        head, first = w.queries(w, g, at, k - 1)\n        block", "        head, first = w.queries(w, g, at, k)\n        block", BACKWARD),
-    Bug("both consumers add to one half", BACKWARD, "* (w.D // 64) + part\n", "* (w.D // 64)\n", BACKWARD),
-    Bug("dQ read in flight", BACKWARD, "        dq = warpgroup_mma_wait(1, (dq,))\n", "", BACKWARD),
+    Bug("a slot held for two steps never given back", PIPELINE, "            mbarrier.arrive(empty.index((i - 2) % w.stages), count=1)\n", "            n += 0\n", ONE_WALK),
+    Bug("half of dS read before it is there", ONE_WALK, "        mbarrier.wait(room[6].index(k % 2), ((k - 1) // 2) & 1)\n", "", ONE_WALK),
+    Bug("keys overwritten while the other reads them", ONE_WALK, "            w.meet(room, more)\n", "            k += 0\n", ONE_WALK),
+    Bug("one place for dS", ONE_WALK, "            ds, keys = room[5].index(k % 2 * 2 + half)", "            ds, keys = room[5].index(half)", ONE_WALK),
+    Bug("dS without a fence", ONE_WALK, "        fence_async_shared()\n", "", ONE_WALK),
+    Bug("queries of the wrong step", ONE_WALK, "room[0].index((slot + w.stages - 1) % w.stages)", "room[0].index(slot)", ONE_WALK),
+    Bug("gradients of the wrong step", ONE_WALK, "w.queries(w, g, at, max(k - 1, 0))", "w.queries(w, g, at, k)", ONE_WALK),
+    Bug("dQ of the wrong step", ONE_WALK, "        head, first = w.queries(w, g, at, k - 1)\n        block", "        head, first = w.queries(w, g, at, k)\n        block", ONE_WALK),
+    Bug("both consumers add to one half", ONE_WALK, "* (w.D // 64) + part\n", "* (w.D // 64)\n", ONE_WALK),
+    Bug("dQ read in flight", ONE_WALK, "        dq = warpgroup_mma_wait(1, (dq,))\n", "", ONE_WALK),
+    Bug("sums of rows read before they are written", ONE_WALK, "            wait_for_last()\n", "            k += 0\n", CAUSAL),
+    Bug("a tile skipped", COUNTED, "t = gl.num_programs(0) + take", "t = gl.num_programs(0) + 1 + take", CAUSAL),
+    Bug("first tiles taken again", COUNTED, "t = gl.num_programs(0) + take", "t = take", CAUSAL),
+    Bug("a tile taken before the counter is cleared", COUNTED, "    t = gl.program_id(0)\n    while", "    t = take(w.counter(w, g))\n    while", CAUSAL),
+    Bug("the next tile entered before it is left", COUNTED, "        mbarrier.wait(turns.index(1), (n & 1) ^ 1)\n        _tell(w, g, t, n, told, turns.index(0))\n", "        _tell(w, g, t, n, told, turns.index(0))\n", CAUSAL),
+    Bug("a tile told before the last one is left", COUNTED, "        mbarrier.wait(turns.index(1), (n & 1) ^ 1)\n        _tell(w, g, t, n, told, turns.index(0))\n", "        _tell(w, g, t, n, told, turns.index(0))\n        mbarrier.wait(turns.index(1), (n & 1) ^ 1)\n", CAUSAL),
+    Bug("the end told before the last tile is left", COUNTED, "    mbarrier.wait(turns.index(1), (n & 1) ^ 1)\n    _tell(w, g, t, n, told, turns.index(0))\n    mbarrier", "    _tell(w, g, t, n, told, turns.index(0))\n    mbarrier", CAUSAL),
+    Bug("a tile not told", COUNTED, "        tma.async_copy_global_to_shared(w.numbers(w, g), [4 * min(t, w.tiles(w, g))], bar, told)\n", "        n += 0\n", CAUSAL),
+    Bug("a tile told by the wrong row", COUNTED, "[4 * min(t, w.tiles(w, g))]", "[4 * min(t - 1, w.tiles(w, g))]", CAUSAL),
+    Bug("rows beyond the end told", COUNTED, "[4 * min(t, w.tiles(w, g))]", "[4 * t]", CAUSAL),
+    Bug("a number not announced", COUNTED, "        mbarrier.expect(bar, w.numbers(w, g).block_type.nbytes)\n", "", CAUSAL),
+    Bug("a number announced without its bytes", COUNTED, "        mbarrier.expect(bar, w.numbers(w, g).block_type.nbytes)\n", "        mbarrier.arrive(bar, count=1)\n", CAUSAL),
+    Bug("numbers copied before they are written", COUNTED, "    if n == 0:\n", "    if n < 0:\n", CAUSAL),
+    Bug("a first tile that lacks an arrival", COUNTED, "    if n == 0:\n        mbarrier.arrive(bar, count=1)\n", "    if n == 0:\n        n += 0\n", CAUSAL),
+    Bug("a second tile that is not told", COUNTED, "    if n == 0:\n", "    if n <= 1:\n", CAUSAL),
+    Bug("keys there before the number is", COUNTED, "mbarrier.init(turns.index(0), count=2)", "mbarrier.init(turns.index(0), count=1)", CAUSAL),
+    Bug("the end not told", COUNTED, "    _tell(w, g, t, n, told, turns.index(0))\n    mbarrier", "    mbarrier.arrive(turns.index(0), count=1)\n    mbarrier", CAUSAL),
+    Bug("the end told without an arrival", COUNTED, "    _tell(w, g, t, n, told, turns.index(0))\n    mbarrier", "    mbarrier", CAUSAL),
+    Bug("nobody hears of the end", COUNTED, "    mbarrier.arrive(turns.index(0), count=1)  # nothing belongs to the end\n", "", CAUSAL),
+    Bug("a tile heard of too early", COUNTED, "        mbarrier.wait(turns.index(0), n & 1)\n", "", CAUSAL),
+    Bug("a first tile that nobody tells", COUNTED, "    t = gl.program_id(0)\n    mbarrier.wait(turns.index(0), 0)\n", "    mbarrier.wait(turns.index(0), 0)\n    t = heard(told)\n", CAUSAL),
+    Bug("a first tile begun before its keys are there", COUNTED, "    mbarrier.wait(turns.index(0), 0)\n", "", CAUSAL),
+    Bug("the counter where the end is told", CAUSAL, "4 * (w.tiles(w, g) + 1)", "4 * w.tiles(w, g)", CAUSAL),
+    Bug("a tile left by one consumer alone", COUNTED, "mbarrier.init(turns.index(1), count=w.consumers)", "mbarrier.init(turns.index(1), count=1)", CAUSAL),
+    Bug("a tile left while its keys are read", COUNTED, "        state = w.last(w, g, at, part, state, room, (i - 1) % w.stages)\n", "        mbarrier.arrive(turns.index(1), count=1)\n        state = w.last(w, g, at, part, state, room, (i - 1) % w.stages)\n", CAUSAL),
+    Bug("the first step of a tile read early", COUNTED, "        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n        state", "        state", CAUSAL),
+    Bug("a slot filled before it is empty", COUNTED, "            mbarrier.wait(empty.index(slot), ((i // w.stages) & 1) ^ 1)\n", "", CAUSAL),
+    Bug("the last step of a tile read early", COUNTED, "        mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)\n        i += 1\n", "        i += 1\n", CAUSAL),
+    Bug("a slot of the last step never given back", COUNTED, "        mbarrier.arrive(empty.index((i - 2) % w.stages), count=1)\n", "", CAUSAL),
+    Bug("key gradients not waited for at the end", COUNTED, "    tma.store_wait(0)\n", "", CAUSAL),
+    Bug("dK written where dV is still stored from", CAUSAL, "        tma.store_wait(0)\n", "", CAUSAL),
+    Bug("key gradients without a fence", CAUSAL, "        fence_async_shared()\n", "", CAUSAL),
+    Bug("key gradients by way of the next keys", CAUSAL, "dv, room[7].index(part)", "dv, room[2].index(part)", CAUSAL),
+    Bug("heads of the last group are those of the first", CAUSAL, "return block * 128, first + head", "return block * 128, head", CAUSAL),
+    Bug("keys fetched beyond the last", CAUSAL, "min(g[7] - at[0], 128)", "128", CAUSAL),
     Bug("weights written where y is still stored from", MAMBA2, "        tma.store_wait(0)\n", "", MAMBA2),
     Bug("weights without a fence", MAMBA2, "store(weights.to(g[0].dtype))\n        fence_async_shared()\n", "store(weights.to(g[0].dtype))\n", MAMBA2),
     Bug("y without a fence", MAMBA2, "        fence_async_shared()\n        corner", "        corner", MAMBA2),

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
+from triton.compiler import ASTSource
 
-from assay.tiles.gate import MOST_SHARED_BYTES, Compiled, block, compile_for_hopper, pointer
+from assay.tiles.gate import HOPPER, MOST_SHARED_BYTES, Compiled, block, compile_for_hopper, pointer
+from assay.tiles.kernels import attention_causal_walk, attention_one_walk
 from assay.tiles.kernels.attention import STEPS, Attention, attention_kernel
-from assay.tiles.kernels.attention_backward import Gradients, choose, gradients_kernel
+from assay.tiles.kernels.attention_backward import finish_kernel, prepare_kernel
+from assay.tiles.kernels.attention_causal_walk import CausalGradients, causal_gradients_kernel
+from assay.tiles.kernels.attention_one_walk import Gradients, gradients_kernel
 from assay.tiles.kernels.attention_two_walks import (
     KeyGradient,
     QueryGradient,
@@ -99,6 +104,8 @@ def test_changed_functions_make_another_kernel() -> None:
     assert Attention().code != Gemm().code
     called = {"assay.tiles.kernels.attention_two_walks", "assay.tiles.assembler", "assay.tiles.pipeline"}
     assert called <= set(files_of(Gradients))
+    more = {"assay.tiles.kernels.attention_one_walk", "assay.tiles.counted_pipeline"}
+    assert called | more <= set(files_of(CausalGradients))
     assert called | {"assay.tiles.kernels.mamba2_hopper"} <= set(files_of(Outputs))
 
 
@@ -125,21 +132,56 @@ def test_wide_key_gradients_spill_a_little() -> None:
 @pytest.mark.parametrize(("is_causal", "dtype"), [(False, torch.float16), (True, torch.bfloat16)])
 def test_gradients_at_once_spill_between_tiles(d: int, is_causal: bool, dtype: torch.dtype) -> None:
     """What a tile needs once; their walk runs without a product that waits for another."""
-    made = compiled_gradient(gradients_kernel, choose(d, 4096, 4096, 1, is_causal), dtype)
+    if is_causal:
+        work = attention_causal_walk.choose(d, 4096, 4096, 1)
+        made = compiled_gradient(causal_gradients_kernel, work, dtype)
+    else:
+        made = compiled_gradient(gradients_kernel, attention_one_walk.choose(d, 4096, 1), dtype)
     assert not made.is_serialised and made.spilled_bytes < 2400 and made.shared_bytes < MOST_SHARED_BYTES
 
 
+def test_sizes_that_are_one_are_constants() -> None:
+    """Of the launch, which Triton compiles another kernel for: two heads of keys, walked one by one."""
+    work = attention_causal_walk.choose(64, 300, 60, 8)
+    ones = dict.fromkeys(("together", "in_groups"), 1)
+    made = compiled_gradient(causal_gradients_kernel, work, **ones)
+    assert not made.is_serialised and made.spilled_bytes < 2400
+
+
 def compiled_gradient(
-    kernel, work: QueryGradient | KeyGradient | Gradients, dtype: torch.dtype = torch.bfloat16
+    kernel, work: QueryGradient | KeyGradient, dtype: torch.dtype = torch.bfloat16, **ones: int
 ) -> Compiled:
     walked = getattr(work, "BM", 64)
     rows = {"q": walked, "do": walked, "k": 64, "v": 64, "dq": 64, "dk": 64, "dv": 64}
     types = {name: block(dtype, [1, n, work.D]) for name, n in rows.items()}
-    types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group", "together"), "i32")
-    types |= {"scale2": "fp32", "scale": "fp32", "sums": "*fp32", "delta": "*fp32"}
-    types |= {"rows": block(torch.float32, [walked])}
-    given = {name: types[name] for name in kernel.arg_names if name in types}
-    return compile_for_hopper(kernel, given, {"w": work.constant})
+    types |= dict.fromkeys(("S", "T", "heads", "kv_heads", "group", "together", "in_groups"), "i32")
+    types |= {"scale2": "fp32", "scale": "fp32", "sums": "*fp32", "delta": "*fp32", "order": "*i32"}
+    types |= {"rows": block(torch.float32, [walked]), "numbers": block(torch.int32, [4])}
+    types |= {"keys": pointer(dtype), "values": pointer(dtype)}
+    given = {name: types[name] for name in kernel.arg_names if name in types and name not in ones}
+    return compile_for_hopper(kernel, given, {"w": work.constant, **ones})
+
+
+def plain_text(kernel, types: dict[str, str], **constants: int | bool | None) -> str:
+    """A plain kernel's PTX."""
+    names = kernel.arg_names
+    signature = {name: types.get(name, "constexpr") for name in names}
+    source = ASTSource(kernel, signature, {(names.index(name),): one for name, one in constants.items()})
+    return triton.compile(source, target=HOPPER, options={"num_warps": 4}).asm["ptx"]
+
+
+def test_only_a_causal_walk_begins_early() -> None:
+    """What is before it lets it, and what is behind it waits before it reads the first sum."""
+    types = {"do": "*bf16", "o": "*bf16", "sums": "*fp32", "kept": "*fp32", "dq": "*fp32", "order": "*i32"}
+    types |= dict.fromkeys(("tiles", "S", "padded"), "i32")
+    sizes = {"D": 64, "ROWS": 32, "HAS_SUMS": True}
+    assert "griddepcontrol.launch_dependents" in plain_text(prepare_kernel, types, **sizes)
+    del types["order"]
+    assert "griddepcontrol" not in plain_text(prepare_kernel, types, order=None, **sizes)
+    types = {"sums": "*fp32", "dq": "*bf16", "S": "i32", "scale": "fp32"}
+    before, after = plain_text(finish_kernel, types, D=64, BEGINS_EARLY=True).split("griddepcontrol.wait")
+    assert "ld.global" not in before and "ld.global" in after
+    assert "griddepcontrol" not in plain_text(finish_kernel, types, D=64, BEGINS_EARLY=False)
 
 
 @pytest.mark.parametrize(

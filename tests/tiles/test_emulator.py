@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,18 @@ from emulated_kernels import (
     gradient_error,
     mamba2_error,
     mamba2_inputs,
+    order_of,
     relative,
 )
-from seeded import ATTENTION, BACKWARD, BASED, BUGS, GEMM, MAMBA2, TWO_WALKS, Bug
+from seeded import ATTENTION, BASED, BUGS, CAUSAL, GEMM, MAMBA2, ONE_WALK, TWO_WALKS, Bug
 
-from assay.tiles.emulate import EmulationError, emulate
-from assay.tiles.hopper import gl, jit
+from assay.tiles.assembler import heard, take, wait_for_last
+from assay.tiles.emulate import Descriptor, EmulationError, emulate
+from assay.tiles.hopper import gl, jit, mbarrier, tma
 from assay.tiles.kernels import (
     attention,
-    attention_backward,
+    attention_causal_walk,
+    attention_one_walk,
     attention_two_walks,
     based_hopper,
     gemm,
@@ -82,11 +84,30 @@ def test_attention(heads: int, kv_heads: int, s: int, t: int, how: dict, seed: i
         (3, 1, 200, 128, {"d": 128}),
     ],
 )
-@pytest.mark.parametrize("module", [attention_backward, attention_two_walks])
+@pytest.mark.parametrize("walks", [1, 2])
 def test_gradients_of_attention(
-    module: types.ModuleType, heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int
+    walks: int, heads: int, kv_heads: int, s: int, t: int, how: dict, seed: int
 ) -> None:
+    module = attention_causal_walk if how.get("is_causal") else attention_one_walk
+    module = attention_two_walks if walks == 2 else module
     assert gradient_error(module, heads, kv_heads, s, t, seed, **how) < ROUNDED
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "s", "t", "d"),
+    [
+        (3, 3, 256, 256, 128),
+        (5, 5, 256, 256, 64),
+        (1, 1, 128, 128, 128),  # one tile for one program
+        (6, 2, 140, 400, 64),
+    ],
+)
+def test_gradients_whose_tiles_are_taken(
+    heads: int, kv_heads: int, s: int, t: int, d: int, seed: int
+) -> None:
+    module = attention_causal_walk
+    assert gradient_error(module, heads, kv_heads, s, t, seed, d=d, is_causal=True) < ROUNDED
 
 
 @pytest.mark.parametrize(
@@ -169,8 +190,11 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
                 error = based_error(module, 2, 2, 450, seed, **sizes)
                 halves = {"dtype": torch.float16, "strength": 20.0 ** (seed % 2), "normalise": seed % 2 == 1}
                 error += based_error(module, 1, 2, 40, seed, **halves)
-            elif kernel in (BACKWARD, TWO_WALKS):
-                error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=seed % 2 == 0)
+            elif kernel in (ONE_WALK, CAUSAL, TWO_WALKS):
+                is_causal = kernel == CAUSAL or (kernel == TWO_WALKS and seed % 2 == 0)
+                error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=is_causal)
+                if kernel == CAUSAL:  # tiles shorter than the ring
+                    error = max(error, gradient_error(module, 3, 3, 130, 130, seed, is_causal=True))
             else:
                 error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
                 error = max(error, attention_error(module, 6, 3, 200, 60, seed, stages=6))
@@ -187,7 +211,7 @@ def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
 
 
-@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, BACKWARD, TWO_WALKS, MAMBA2, BASED])
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, ONE_WALK, CAUSAL, TWO_WALKS, MAMBA2, BASED])
 def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
     assert not shows(Bug("none", "", "", ""), kernel, tmp_path)
 
@@ -204,3 +228,42 @@ def test_values_added_to_one_place_all_count() -> None:
     assert sums.tolist() == [3, 15, 27, 39]
     with pytest.raises(EmulationError, match="leaves its tensor"):
         emulate(adding_kernel, (1,), sums, 1)
+
+
+@jit
+def taking_kernel(counter, taken):
+    for _ in range(4):
+        gl.store(taken + take(counter), gl.program_id(0))
+
+
+def test_programs_at_once_take_turns() -> None:
+    orders = set()
+    for seed in range(4):
+        counter, taken = torch.zeros(1, dtype=torch.int32), torch.full((12,), -1)
+        emulate(taking_kernel, (3,), counter, taken, seed=seed, at_once=True)
+        assert counter.item() == 12 and taken.sort().values.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+        orders.add(tuple(taken.tolist()))
+    assert len(orders) > 1
+    with pytest.raises(EmulationError, match="before the kernel that writes it"):
+        emulate(taking_kernel, (3,), counter, taken, late=[counter])
+
+
+@jit
+def telling_kernel(numbers, out, waits):
+    told = gl.allocate_shared_memory(gl.int32, [4], numbers.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    if waits:
+        wait_for_last()
+    mbarrier.expect(bar, numbers.block_type.nbytes)
+    tma.async_copy_global_to_shared(numbers, [4 * 2], bar, told)
+    mbarrier.wait(bar, 0)
+    gl.store(out, heard(told))
+
+
+def test_nothing_is_copied_before_the_kernel_that_writes_it_has_ended() -> None:
+    order, out = order_of(3), torch.full((1,), -1)
+    emulate(telling_kernel, (1,), Descriptor(order, [4]), out, True, late=[order])
+    assert out.item() == 2
+    with pytest.raises(EmulationError, match="before the kernel that writes it"):
+        emulate(telling_kernel, (1,), Descriptor(order, [4]), out, False, late=[order])

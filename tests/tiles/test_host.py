@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from emulated_kernels import dq_of_sums, emulated_launches, mamba2_inputs, relative
+from emulated_kernels import dq_of_sums, emulated_launches, mamba2_inputs, order_of, relative
 
 from assay.problems.layouts import lay_out
 from assay.tiles.emulate import Descriptor, emulate
 from assay.tiles.kernels import (
     attention,
     attention_backward,
+    attention_causal_walk,
+    attention_one_walk,
     attention_two_walks,
     fp8_gemm,
     gemm,
@@ -33,8 +35,10 @@ def start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], on: to
     run[kernel](*arguments)
 
 
-def prepared(do, o, sums, kept, sums_of_dq, s: int, padded: int) -> None:
+def prepared(do, o, sums, kept, sums_of_dq, order, tiles: int, s: int, padded: int) -> None:
     sums_of_dq.zero_()
+    if order is not None:
+        order.copy_(order_of(tiles))
     kept[0], kept[1] = float("inf"), 0
     kept[0, :, :s] = sums.flatten(0, 1)
     kept[1, :, :s] = (do.float() * o.float()).sum(-1).flatten(0, 1)
@@ -52,16 +56,32 @@ def described(tensor: torch.Tensor, block: Sequence[int]) -> Descriptor:
 
 
 @pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch(kernel: Any, programs: int, arguments: tuple[Any, ...], work: Any, *_: Any) -> None:
-        assert len(arguments) == len(kernel.arg_names) - 1
-        emulate(kernel, (programs,), *arguments, work.constant)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
+    """Notes down what is launched, and whether that begins while the last kernel ends."""
+    before: list[torch.Tensor] = []
+    found: list[tuple[Any, bool]] = []
 
-    for module in (attention, attention_backward, attention_two_walks, fp8_gemm, gemm):
-        _replace(monkeypatch, module, launch=launch, describe=described, multiprocessors=lambda tensor: 2)
+    def launch(
+        kernel: Any, programs: int, arguments: tuple[Any, ...], work: Any, *_: Any, waits_itself: bool = False
+    ) -> None:
+        assert len(arguments) == len(kernel.arg_names) - 1
+        found.append((kernel, waits_itself))
+        late = before if waits_itself else ()
+        emulate(kernel, (programs,), *arguments, work.constant, late=late, at_once=waits_itself)
+
+    def noted(kernel: Any, grid: Any, arguments: tuple[Any, ...], on: torch.Tensor, **how: Any) -> None:
+        found.append((kernel, how.get("launch_pdl", False)))
+        assert how.get("BEGINS_EARLY", False) == how.get("launch_pdl", False)
+        start(kernel, grid, arguments, on)
+        before[:] = [one for one in arguments[3:] if isinstance(one, torch.Tensor)]
+
+    stubs = {"launch": launch, "describe": described, "multiprocessors": lambda tensor: 2}
+    for module in (attention, attention_causal_walk, attention_one_walk, attention_two_walks, fp8_gemm, gemm):
+        _replace(monkeypatch, module, **{name: stub for name, stub in stubs.items() if hasattr(module, name)})
     monkeypatch.setattr(fp8_gemm, "runs_on_hopper", lambda *tensors: True)
-    monkeypatch.setattr(attention_backward, "start", start)
+    monkeypatch.setattr(attention_backward, "start", noted)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    return found
 
 
 def _replace(monkeypatch: pytest.MonkeyPatch, module: types.ModuleType, **names: Any) -> None:
@@ -70,7 +90,7 @@ def _replace(monkeypatch: pytest.MonkeyPatch, module: types.ModuleType, **names:
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])
-def test_gemm(emulated: None, is_transposed: bool) -> None:
+def test_gemm(emulated: Any, is_transposed: bool) -> None:
     a, b, bias = (torch.randn(shape).bfloat16() for shape in ((200, 136), (136, 72), (72,)))
     given = b.T.contiguous().T if is_transposed else b
     got = gemm._gemm(a, given, bias, None, "silu")
@@ -78,14 +98,14 @@ def test_gemm(emulated: None, is_transposed: bool) -> None:
 
 
 @pytest.mark.parametrize("per_tensor", [False, True])
-def test_fp8_gemm(emulated: None, per_tensor: bool) -> None:
+def test_fp8_gemm(emulated: Any, per_tensor: bool) -> None:
     given = fp8_gemm.inputs(150, 136, 272, per_tensor, "cpu")
     assert relative(fp8_gemm._fp8_gemm(*given), fp8_gemm.reference(*given)) < ROUNDED
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128, 256])
-def test_attention(emulated: None, d: int, is_causal: bool) -> None:
+def test_attention(emulated: Any, d: int, is_causal: bool) -> None:
     q, k, v, _ = attention.inputs(1, 4, 2, 200, 270, d, is_causal, "cpu")
     got, _ = attention._attention(q, k, v, is_causal, d**-0.5)
     assert relative(got, attention.reference(q, k, v, is_causal)) < ROUNDED
@@ -95,7 +115,11 @@ def test_attention(emulated: None, d: int, is_causal: bool) -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128])
 def test_gradients_of_attention(
-    emulated: None, monkeypatch: pytest.MonkeyPatch, d: int, is_causal: bool, is_at_once: bool
+    emulated: list[tuple[Any, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    d: int,
+    is_causal: bool,
+    is_at_once: bool,
 ) -> None:
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: not is_at_once)
     q, k, v, _ = attention.inputs(1, 4, 2, 140, 170, d, is_causal, "cpu")
@@ -105,6 +129,8 @@ def test_gradients_of_attention(
     leaves = [x.float().requires_grad_() for x in (q, k, v)]
     wanted = torch.autograd.grad(attention.reference(*leaves, is_causal), leaves, grad.float())
     assert max(relative(one, other) for one, other in zip(got, wanted, strict=True)) < ROUNDED
+    begins_early = [waits_itself for _, waits_itself in emulated[1:]]  # after the forward pass
+    assert begins_early == [False, is_causal and is_at_once, is_causal and is_at_once]
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""What ptxas does not make of a kernel's words, in PTX: numbers rounded and widened two at a time, and
-kernels that begin before the last one has ended."""
+"""What ptxas does not make of a kernel's words, in PTX: numbers rounded and widened two at a time,
+kernels that begin before the last one has ended, and programs that take what is next."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ TO_BF16: Any = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
 TO_FP16: Any = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 FROM_BF16: Any = gl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 FROM_FP16: Any = gl.constexpr("{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }")
+ONE_FOR_ALL: Any = gl.constexpr("redux.sync.max.s32 $0, $1, 0xffffffff;")
+FETCHED: Any = gl.constexpr(
+    "{ .reg .pred p; .reg .b32 lane; mov.u32 lane, %laneid; setp.eq.u32 p, lane, 0;"
+    " @p cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0; }"
+)
 
 
 @jit
@@ -44,3 +49,23 @@ def let_next_begin():
 def wait_for_last():
     """Until the kernel launched before this one has ended, and all that it wrote is there."""
     gl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], gl.int32, False, 1)
+
+
+@jit
+def take(counter):
+    """The first of what is counted that nobody has taken yet. Says nothing of what others have written."""
+    return gl.atomic_add(counter, 1, sem="relaxed")
+
+
+@jit
+def heard(place):
+    """A number that is there four times. The same in all threads of a warp, which ptxas sees by the word
+    alone."""
+    t = gl.max(place.load(gl.BlockedLayout([4], [32], [4], [0])), 0)
+    return gl.inline_asm_elementwise(ONE_FOR_ALL, "=r,r", [t], gl.int32, False, 1)
+
+
+@jit
+def fetch(place, size_bytes):
+    """Into the L2 cache, by the first thread of each warp; both are multiples of 16 bytes."""
+    gl.inline_asm_elementwise(FETCHED, "=r,l,r", [place, size_bytes], gl.int32, False, 1)

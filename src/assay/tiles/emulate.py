@@ -1,4 +1,4 @@
-"""Runs an unmodified Gluon kernel on a CPU, program by program, under a seeded schedule.
+"""Runs an unmodified Gluon kernel on a CPU, under a seeded schedule.
 
     emulate(kernel, (grid,), Descriptor(a, [64, 64]), ..., seed=3)
 
@@ -28,18 +28,25 @@ __all__ = ["Descriptor", "EmulationError", "emulate"]
 
 
 def emulate(
-    kernel: Any, grid: tuple[int, ...], *args: Any, seed: int = 0, late: Sequence[torch.Tensor] = ()
+    kernel: Any,
+    grid: tuple[int, ...],
+    *args: Any,
+    seed: int = 0,
+    late: Sequence[torch.Tensor] = (),
+    at_once: bool = False,
 ) -> None:
     """Every program of a launch, one after the other.
 
     Args:
         late: tensors that the kernel before this one may still be writing when it begins.
+        at_once: the programs take turns instead, as those do that share a counter.
     """
     scopes: dict[str, dict[str, Any]] = {}
     body = _plain(kernel, scopes)
     given = [_given(arg, scopes) for arg in args]
-    for number, program in enumerate(_programs(grid)):
-        world = World(program, (*grid, 1, 1)[:3], seed + number, late)
+    programs = list(_programs(grid))
+    for number, those in enumerate([programs] if at_once else [[one] for one in programs]):
+        world = World(those, (*grid, 1, 1)[:3], seed + number, late)
         world.run(lambda: body(*given))
 
 

@@ -1,9 +1,10 @@
 """The parts of a GPU that a tile kernel can get wrong, on a CPU: partitions, barriers, copies in flight.
 
-One program at a time. Its partitions are threads of which one runs; wherever they touch a barrier, shared
-memory or a tensor core, a seeded draw says who goes on: another partition, or a copy that lands. A copy
-poisons its place until it lands, a tensor core reads its operands when it is waited for, a store reads
-when it is waited for. Whatever two of them do to one place at the same time is an error in words.
+One program at a time, or all of a launch. Partitions are threads of which one runs; wherever they touch a
+barrier, a counter, shared memory or a tensor core, a seeded draw says who goes on: another partition, or a
+copy that lands. A copy poisons its place until it lands, a tensor core reads its operands when it is waited
+for, a store reads when it is waited for. Whatever two of them do to one place at the same time is an error
+in words.
 
 Not covered: layouts, registers, the order in which numbers are rounded. The compile gate sees the first
 two.
@@ -51,6 +52,7 @@ class Partition:
     """One group of warps."""
 
     number: int
+    program: tuple[int, ...]
     turn: threading.Event = field(default_factory=threading.Event)
     waits_for: Callable[[], bool] | None = None
     what: str = ""
@@ -66,26 +68,31 @@ class Partition:
 
 
 class World:
-    """One program while it runs."""
+    """Programs while they run."""
 
     def __init__(
-        self, program: tuple[int, ...], grid: tuple[int, ...], seed: int, late: Sequence[torch.Tensor] = ()
+        self,
+        programs: Sequence[tuple[int, ...]],
+        grid: tuple[int, ...],
+        seed: int,
+        late: Sequence[torch.Tensor] = (),
     ) -> None:
-        self.program, self.grid = program, grid
+        self._programs, self.grid = programs, grid
         self._late = {tensor.data_ptr() for tensor in late}
         self._random = random.Random(seed)
         self._landing = seed % 3
         self.copies: list[Copy] = []
         self.partitions: list[Partition] = []
-        self._pool = ThreadPoolExecutor(MOST_PARTITIONS)
+        self._pool = ThreadPoolExecutor(MOST_PARTITIONS * len(programs))
         self._ended = threading.Event()
         self.error: BaseException | None = None
         self.buffers = 0
 
     def run(self, body: Callable[[], None]) -> None:
-        """The whole program."""
+        """Each program as a whole."""
         with self._pool:
-            self._spawn(body)
+            for program in self._programs:
+                self._spawn(body, program)
             self._pass_on()
             self._ended.wait()
         if self.error is not None:
@@ -95,11 +102,11 @@ class World:
 
     def fork(self, bodies: Sequence[Callable[[], None]]) -> None:
         """More partitions; whoever asks for them goes on when they are done."""
-        made = [self._spawn(body) for body in bodies]
+        made = [self._spawn(body, HERE.partition.program) for body in bodies]
         self.wait(HERE.partition, lambda: all(one.is_done for one in made), "its partitions")
 
-    def _spawn(self, body: Callable[[], None]) -> Partition:
-        partition = Partition(len(self.partitions))
+    def _spawn(self, body: Callable[[], None], program: tuple[int, ...]) -> Partition:
+        partition = Partition(len(self.partitions), program)
         self.partitions.append(partition)
         self._pool.submit(self._live, partition, body)
         return partition

@@ -76,6 +76,20 @@ class Pointer:
         self._check(offsets)
         self.memory.index_put_((offsets,), value.to(self.memory.dtype), accumulate=True)
 
+    def take(self) -> int:
+        """What it was before it is one more."""
+        HERE.world.switch(HERE.partition)
+        HERE.world.check_there(self.memory)
+        self.memory[self.offsets] += 1
+        return int(self.memory[self.offsets]) - 1
+
+    def fetch(self, size_bytes: int) -> None:
+        """Nothing comes of it, but what is not there cannot be asked for."""
+        first, count = int(self.offsets), size_bytes // self.memory.element_size()
+        self._check(torch.tensor([first, first + count - 1]))
+        if first * self.memory.element_size() % 16 or size_bytes % 16:
+            raise EmulationError("what is fetched does not begin and end at multiples of 16 bytes")
+
     def _check(self, offsets: torch.Tensor) -> None:
         if offsets.numel() and not 0 <= int(offsets.min()) <= int(offsets.max()) < self.memory.numel():
             raise EmulationError("a pointer leaves its tensor")
@@ -250,7 +264,7 @@ gl = types.SimpleNamespace(
     NVMMASharedLayout=types.SimpleNamespace(get_default_for=_nothing),
     DotOperandLayout=_nothing,
     SliceLayout=_nothing,
-    program_id=lambda axis: HERE.world.program[axis],
+    program_id=lambda axis: HERE.partition.program[axis],
     num_programs=lambda axis: HERE.world.grid[axis],
     allocate_shared_memory=_allocate,
     zeros=lambda shape, dtype, layout=None: torch.zeros(list(shape), dtype=dtype),
@@ -295,5 +309,8 @@ WORDS = {
     "widened": lambda x, dtype: x.float(),
     "let_next_begin": _nothing,
     "wait_for_last": _wait_for_last,
+    "take": lambda counter: counter.take(),
+    "heard": lambda place: int(place.load().max()),
+    "fetch": lambda place, size_bytes: place.fetch(size_bytes),
 }
 """What the names that `assay.tiles.hopper` gives mean here, and `assay.tiles.assembler`."""

@@ -112,10 +112,10 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
             mbarrier.arrive(empty.index(i % w.stages), count=1)
         i += 1
         for k in range(1, heads):
-            state = _step(w, g, at, part, k, state, room, i, full, empty, True)
+            state = one_step(w, g, at, part, k, state, room, i, full, empty, True)
             i += 1
         for k in range(heads, steps):
-            state = _step(w, g, at, part, k, state, room, i, full, empty, False)
+            state = one_step(w, g, at, part, k, state, room, i, full, empty, False)
             i += 1
         if w.tail:
             mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
@@ -135,7 +135,9 @@ def _consume(w: gl.constexpr, g, part: gl.constexpr, room, full, empty, entered,
 
 
 @jit
-def _step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, i, full, empty, is_head: gl.constexpr):
+def one_step(
+    w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, i, full, empty, is_head: gl.constexpr
+):
     slot = i % w.stages
     mbarrier.wait(full.index(slot), (i // w.stages) & 1)
     state = w.step(w, g, at, part, k, state, room, slot, is_head)

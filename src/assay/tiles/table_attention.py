@@ -36,6 +36,12 @@ def gradients(attend, q, k, v, do):
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         return torch.autograd.grad(attend(*leaves), leaves, do)
 '''
+GRADIENT_FILES = (
+    "assay.tiles.kernels.attention_backward",
+    "assay.tiles.kernels.attention_one_walk",
+    "assay.tiles.kernels.attention_causal_walk",
+    "assay.tiles.kernels.attention_two_walks",
+)
 CUDNN_GRADIENTS = '''
 def attend(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal={causal})
@@ -72,7 +78,7 @@ return gradients(by_cudnn, q, k, v, do)""",
         setup=CUDNN_GRADIENTS.format(causal=is_causal),
         bytes_times=7 / 4,
         flops_times=5 / 2,
-        more=("assay.tiles.kernels.attention_backward", "assay.tiles.kernels.attention_two_walks"),
+        more=GRADIENT_FILES,
     )  # fmt: skip
 
 
