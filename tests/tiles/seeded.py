@@ -171,7 +171,7 @@ BUGS = (
     Bug("ends read before they are written", MAMBA2, "            wait_for_last()\n            state", "            state", MAMBA2),
     Bug("signs of steps lost within a chunk", MAMBA2, "return left * gl.expand_dims(w.signs(w, kept), 1)", "return left", MAMBA2),
     Bug("signs of steps lost in the state", ENDS, "sign * gl.exp2(total - reach)", "gl.exp2(total - reach)", MAMBA2),
-    Bug("signs of steps lost in ends", ENDS, "sign * gl.exp2(after - reach)", "gl.exp2(after - reach)", MAMBA2),
+    Bug("signs of steps lost in ends", ENDS, "sign * gl.exp2(after + total - reach)", "gl.exp2(after + total - reach)", MAMBA2),
     Bug("values of the step at hand", BASED, "w.weighted(w, room, (slot + w.stages - 1) % w.stages, p, acc)", "w.weighted(w, room, slot, p, acc)", BASED),
     Bug("scores weighed in flight", BASED, "        s = warpgroup_mma_wait(1, (s,))\n", "", BASED),
     Bug("a slot given back while values are multiplied", BASED, "        return warpgroup_mma_wait(0, (acc,)), p, total\n", "        return warpgroup_mma_wait(1, (acc,)), p, total\n", BASED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,32 @@ def test_a_sign_outlives_what_is_left_of_a_step() -> None:
     wanted = mamba2.reference(x.float(), dt, a, b.float(), c.float())
     for row in range(0, 130, 3):
         assert relative(got[:, row], wanted[:, row]) < 2 * ROUNDED
+
+
+@pytest.mark.parametrize("processors", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {0: 1, 10: 230, 20: -388},
+        {0: 1, 10: 100, 20: -1000, 30: 100},
+        {0: 1, 30: 100, 70: -1000, 140: 100},
+        {0: 1, 70: -300, 80: 40, 140: 40, 300: -500},
+    ],
+)
+def test_what_grows_before_or_later_is_forgotten_for_good(steps: dict[int, int], processors: int) -> None:
+    """In a chunk and across chunks and segments; the first row is all there is."""
+    x, dt, a, b, c, _ = mamba2_inputs(1, 500, 2, 1)
+    a[:], dt[:], x[:, 1:] = math.log(2), 0, 0
+    for row, step in steps.items():
+        dt[:, row] = step
+    with emulated_launches(mamba2_hopper, processors, 0):
+        got = mamba2_hopper.mamba2_on_hopper(x, dt, a, b, c, None)
+    seen, forgotten = list(steps)[1], next(row for row, step in steps.items() if step < 0)
+    wanted = mamba2.reference(
+        *(t[:, :seen].float() for t in (x, dt)), a, *(t[:, :seen].float() for t in (b, c))
+    )
+    assert relative(got[:, :seen], wanted) < ROUNDED
+    assert (got[:, forgotten:] == 0).all()
 
 
 def test_what_a_bad_step_leaves_of_mamba2_is_nan() -> None:

@@ -22,7 +22,7 @@ P = 64
 N = 128
 LOG2_E: Any = gl.constexpr(1.4426950408889634)
 ALL_IS_FORGOTTEN: Any = gl.constexpr(-256.0)
-"""Of a row's decay the least logarithm, to the base of 2."""
+"""To the base of 2: a float32 of it is zero."""
 
 
 @jit
@@ -142,10 +142,16 @@ class Ends(Scan):
 
     @jit
     def lefts(w: gl.constexpr, g, at, part: gl.constexpr, k, length, pace, after):
-        """What is left of a chunk's rows at the segment's end, where 2^after is left of the chunk's end; and
-        keeps the chunk's record."""
+        """What is left of a chunk's rows at the segment's end, where 2^after is left of the chunk's end, and
+        the logarithm of what is left of its start; and keeps the chunk's record.
+
+        In it a decay is not made stronger than it takes for nothing to be left, whatever grows before or
+        later: sums keep their digits so."""
         decay = length * pace
-        decay = gl.where(decay < ALL_IS_FORGOTTEN, ALL_IS_FORGOTTEN, decay)  # which leaves a NaN one
+        growth = gl.sum(gl.where(decay > 0, decay, 0.0), 0) + max(0.0, after)
+        after_start = after + gl.sum(decay, 0)
+        least = ALL_IS_FORGOTTEN - growth
+        decay = gl.where(decay < least, least, decay)  # which leaves a NaN one
         sums, total = gl.associative_scan(decay, 0, added), gl.sum(decay, 0)
         reach = sums - gl.log2(gl.where(length < 0, -length, length))
         sign = gl.where(length < 0, -1.0, 1.0)
@@ -156,8 +162,8 @@ class Ends(Scan):
         gl.store(g[10] + place + 64, reach, is_there)
         gl.store(g[10] + place + 128, gl.exp2(sums), is_there)
         gl.store(g[10] + place + 192, sign * gl.exp2(total - reach), is_there)
-        after += total
-        return gl.convert_layout(sign * gl.exp2(after - reach), gl.SliceLayout(0, w.narrow)), after
+        left = sign * gl.exp2(after + total - reach)
+        return gl.convert_layout(left, gl.SliceLayout(0, w.narrow)), after_start
 
     @jit
     def begin(w: gl.constexpr, g, at, part: gl.constexpr):
