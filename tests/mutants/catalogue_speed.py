@@ -232,9 +232,17 @@ _CLOCKS = (
     Mutant(
         "every-call-pays-for-the-turn",
         CLOCKS,
-        "error += LEAST_GATED_US + GATE_US / calls +",
-        "error += LEAST_GATED_US + GATE_US +",
+        "error += LEAST_GATED_US + (GATE_US + spread_us) / calls +",
+        "error += LEAST_GATED_US + (GATE_US + spread_us) +",
         (f"{TWO_CLOCKS}::test_many_calls_share_what_their_turn_costs",),
+        "A13",
+    ),
+    Mutant(
+        "opponents-never-scatter",
+        CLOCKS,
+        "error += LEAST_GATED_US + (GATE_US + spread_us) / calls +",
+        "error += LEAST_GATED_US + GATE_US / calls +",
+        (f"{TWO_CLOCKS}::test_a_single_call_of_a_long_opponent_scatters_as_its_timed_ones_do",),
         "A13",
     ),
 )
