@@ -7,8 +7,7 @@
 The spinning kernel reads the clock of the multiprocessor it runs on, which tells a throttled sample from an
 honest one. On a CPU the host's clock serves for all three, and the flush is a walk over a large buffer.
 
-Python looks for garbage between calls and not within: over all that was imported that takes 20 ms, whoever
-happens to be called then.
+Python looks for garbage between calls and not within: calls of a millisecond that took 20 were seen before.
 
 Not covered: work that outlives the call. It shows in the outputs, or in the judge's clock.
 """

@@ -9,8 +9,8 @@ one wrote.
 
 With s the sums of dt a from a chunk's start, to the base of 2, and r = s - log2 |dt|, a chunk's own part is
 (c_i.b_j) 2^(s_i - r_j) for j <= i, with the sign of dt_j, times x; the rest is 2^s_i c_i h. Where dt is zero,
-r is infinite and nothing is added. A decay of which nothing
-is left, whatever grows in its chunk, is as good as any stronger one: so s keeps its digits, and r does.
+r is infinite and nothing is added. A decay of which nothing is left, whatever grows in its chunk, is as good
+as any stronger one: so s keeps its digits, and r does.
 
 Everything is computed transposed: then states and x come from registers, and only the weights pass through
 shared memory. Only the state's products wait for each other: in both kernels a step makes what its chunk
