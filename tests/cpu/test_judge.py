@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,9 +290,10 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 large = torch.randn(512, 1000)
 before = faults()
-raise RuntimeError(f"{(faults() - before) // 100} hundred pages")"""
+raise RuntimeError(f"{(faults() - before) / 500:.0f} results in new pages")"""
     verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, forward))
-    assert "RuntimeError: 0 hundred pages" in verdict.cases[0].message
+    taken = re.search(r"(\d+) results in new pages", verdict.cases[0].message)
+    assert taken and int(taken[1]) <= 8  # of 160; where malloc gives memory back, 20 to 40
 
 
 def test_triton_runs_through_its_interpreter(judge: Judge, tmp_path: Path) -> None:

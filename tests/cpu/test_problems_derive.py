@@ -117,17 +117,34 @@ def test_one_structured_input_leaves_the_others_free(tmp_path: Path) -> None:
     assert set(mask.unique().tolist()) <= {0.0, 1.0} and float(x.abs().max()) > 50
 
 
-def test_positive_contents_where_no_others_are_legal(tmp_path: Path) -> None:
+def test_inputs_keep_their_sign_where_no_other_is_legal(tmp_path: Path) -> None:
+    """A logarithm, a pace of decay: contents vary as they do elsewhere, and other inputs are free."""
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import torch\nrows = 512\ncols = 256\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x, step, pace):\n"
+        "        return x * torch.log10(step + 1e-10) + torch.sqrt(-pace)\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(rows, cols), torch.rand(rows, cols), -1 - 15 * torch.rand(cols)]\n"
+    )
+    problem = load_problem(path)
+    redrawn = [case for case in small_cases(problem, 0) if case.distribution != "nominal"]
+    assert {"mixture", "row_scaled"} <= {case.distribution for case in redrawn}
+    for case in redrawn:
+        x, step, pace = problem.bind(case).make_inputs(1, torch.device("cpu"))
+        assert float(x.min()) < 0 and float(step.min()) >= 0 and float(pace.max()) <= 0
+    wide = problem.bind(replace(redrawn[0], distribution="shifted")).make_inputs(1, torch.device("cpu"))
+    assert min(float(tensor.abs().max()) for tensor in wide) > 50
+
+
+def test_a_sign_is_kept_nowhere_else(tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text(
         "import torch\nrows = 512\ncols = 256\n"
-        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.log10(x + 1e-10)\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.log10(x * x + 1)\n"
         "def get_inputs():\n    return [torch.rand(rows, cols)]\n"
     )
-    problem = load_problem(path)
-    (case,) = [case for case in small_cases(problem, 0) if case.distribution != "nominal"]
-    (x,) = problem.bind(case).make_inputs(1, torch.device("cpu"))
-    assert case.distribution == "positive" and float(x.min()) >= 0 and float(x.max()) > 10
+    assert not any(case.one_signed for case in small_cases(load_problem(path), 0))
 
 
 def test_sizes_hidden_in_the_code_still_get_layouts(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import importlib
 import os
+import pwd
 import signal
 import socket
 import sys
@@ -290,3 +291,11 @@ def test_unused_uid_is_fresh() -> None:
     assert first != second
     assert first > NOBODY
     assert ctypes.c_int32(first).value == first
+
+
+@root_only
+def test_unused_uid_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = next(user for user in pwd.getpwall() if not alive_under(user.pw_uid))
+    monkeypatch.setattr("assay.sandbox.processes._TRIES", 2)
+    monkeypatch.setattr("assay.sandbox.processes._mapped_range", lambda: (name.pw_uid, name.pw_uid + 1))
+    assert unused_uid() is None

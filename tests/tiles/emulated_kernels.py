@@ -211,13 +211,11 @@ def mamba2_inputs(
     has_d: bool = True,
     strength: float = 1.0,
     has_rests: bool = False,
-    has_signs: bool = False,
     is_sliced: bool = False,
 ) -> tuple[torch.Tensor | None, ...]:
     """Args:
     strength: what steps are multiplied by.
     has_rests: every seventh step is zero.
-    has_signs: every fifth step is negative.
     is_sliced: x, b and c are parts of one tensor, and dt of another.
     """
     sizes = {"batch": batch, "length": length, "heads": heads, "p": 64, "groups": groups, "n": 128}
@@ -225,8 +223,6 @@ def mamba2_inputs(
     dt *= strength
     if has_rests:
         dt[:, ::7] = 0
-    if has_signs:
-        dt[:, ::5] *= -1
     if is_sliced:
         widths = heads * 64, groups * 128, groups * 128
         parts = torch.cat([t.flatten(2) for t in (x, b, c)], 2).split(widths, 2)

@@ -31,7 +31,7 @@ CONTENTS_BYTES = 1 << 31
 LAYOUT_BYTES = 1 << 28
 BEYOND_BYTES = 1 << 28
 FULL_SIZE = "full-size-"
-UNEVEN = ("mixture", "row_scaled", "positive")
+UNEVEN = ("mixture", "row_scaled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,8 @@ def _at_full_size(nominal: Case, derived: list[Case], size_bytes: int) -> list[C
     uneven = [case for case in derived if case.distribution in UNEVEN]
     if uneven and nominal.distribution == "nominal" and size_bytes <= CONTENTS_BYTES:
         last = uneven[-1]
-        contents = {"distribution": last.distribution, "kept": last.kept}
-        name = f"{FULL_SIZE}{last.distribution}"
-        cases.append(dataclasses.replace(nominal, name=name, **contents, hidden=True, derived=True))
+        name, layout = f"{FULL_SIZE}{last.distribution}", nominal.layout
+        cases.append(dataclasses.replace(last, name=name, sizes=nominal.sizes, layout=layout))
     layouts = [case.layout for case in derived if case.layout != "given"]
     if layouts and nominal.layout == "given" and size_bytes <= LAYOUT_BYTES:
         name = f"{FULL_SIZE}{layouts[0]}"

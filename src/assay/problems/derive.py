@@ -45,6 +45,7 @@ class _Deriver:
         self._trials = Trials(source, nominal)
         self._search = SizeSearch(source, self._trials, nominal.sizes)
         self._structured: tuple[int, ...] = ()
+        self._one_signed: tuple[int, ...] = ()
         self._free_contents = True
         self._layouts: tuple[str, ...] = ()
         self._found: list[Case] = []
@@ -57,6 +58,8 @@ class _Deriver:
         floats = {k: tensor for k, tensor in enumerate(tensors_in(drawn)) if is_working_float(tensor)}
         self._structured = tuple(k for k, tensor in floats.items() if looks_structured(tensor))
         self._free_contents = len(self._structured) < len(floats)
+        if not self._accepts(self._case("base", base, distribution="normal")):
+            self._one_signed = tuple(k for k, tensor in floats.items() if _has_one_sign(tensor))
         layouts = (*_LAYOUTS_OF_SEVERAL, *_LAYOUTS)
         self._layouts = tuple(name for name in layouts if self._accepts(self._case("base", base, name)))
         self._choose(base)
@@ -105,8 +108,6 @@ class _Deriver:
             self._add(uneven[0], base, [("given", uneven[0])])
         if not any(case.distribution == other for case in self._found):
             self._add(other, base, [("given", other)])
-        if all(case.distribution == "nominal" for case in self._found):  # logarithms, say
-            self._add("positive", base, [("given", "positive")])
         for empty in self._search.single(base, 0, rng, leading=True):
             if self._add("empty", empty, [("given", "nominal")]):
                 break
@@ -141,6 +142,7 @@ class _Deriver:
             layout=layout,
             distribution=distribution,
             kept=self._structured if distribution != "nominal" else (),
+            one_signed=self._one_signed if distribution != "nominal" else (),
             hidden=True,
             derived=True,
         )
@@ -178,6 +180,11 @@ def looks_structured(tensor: torch.Tensor) -> bool:
             return True
     steps = values.diff(dim=-1)
     return values.shape[-1] >= 8 and (bool((steps >= 0).all()) or bool((steps <= 0).all()))
+
+
+def _has_one_sign(values: torch.Tensor) -> bool:
+    """Of all logarithms, square roots and decays that are taken of it, perhaps."""
+    return bool((values >= 0).all()) or bool((values <= 0).all())
 
 
 def _all_one(values: torch.Tensor) -> bool:

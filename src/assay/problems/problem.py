@@ -55,6 +55,8 @@ class Case:
     distribution: str = "nominal"
     kept: tuple[int, ...] = ()
     """Inputs, counted through all nests, that stay as the problem draws them whatever the distribution."""
+    one_signed: tuple[int, ...] = ()
+    """Inputs, counted likewise, that keep the sign that the problem draws all of their numbers with."""
     hidden: bool = False
     """Not shown in templates or public listings."""
     derived: bool = False

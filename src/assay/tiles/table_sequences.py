@@ -100,7 +100,9 @@ def _heads(batch: int, heads: int, length: int, d: int, dv: int) -> str:
 
 SCANNED = '''
 def scanned(x, dt, a, b, c, d):
-    """Chunk by chunk; decays are sums of what lies between, as differences of large sums lose digits."""
+    """Chunk by chunk; decays are sums of what lies between, as differences of large sums lose digits. There
+    is no answer where a state would grow, of which mamba_ssm knows nothing."""
+    dt, a = torch.where(dt < 0, torch.nan, dt), torch.where(a > 0, torch.nan, a)
     b, c = (t.repeat_interleave(x.shape[2] // b.shape[2], 2) for t in (b, c))
     x, dt, b, c = (wide(t).transpose(1, 2) for t in (x, dt, b, c))
     state, made = 0 * (b[:, :, :1].mT @ x[:, :, :1]), []

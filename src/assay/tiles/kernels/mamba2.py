@@ -4,7 +4,7 @@
 
 x and y are (batch, T, heads, P); dt is (batch, T, heads), as it comes out of its softplus; a and d are
 (heads); b and c are (batch, T, groups, N), one group for heads / groups heads that follow each other. Strides
-may be any.
+may be any. No state grows: what comes of a negative dt or a positive a is NaN.
 
 T is cut into segments, as many as fill the GPU, and each of these into chunks of 64. One kernel walks over a
 segment's chunks and writes the sums of dt a from each chunk's start, the state (N x P, float32) that the
@@ -83,6 +83,7 @@ def _segment_kernel(
     dt = _start(dt, pair, heads, 1, dt_strides)
     b = _start(b, pair, heads, shared, b_strides)
     pace = tl.load(a + pair % heads).to(tl.float32) * LOG2_E
+    pace = tl.where(pace > 0, float("nan"), pace)
     line = tl.arange(0, CHUNK)
     kept = pair.to(tl.int64) * (segments * chunks * CHUNK) + line
     state = tl.zeros([N, BP], tl.float32)
@@ -91,6 +92,7 @@ def _segment_kernel(
         first = chunk * CHUNK
         row = (first + line).to(tl.int64)
         step = tl.load(dt + row * dt_strides[1], mask=row < T, other=0.0).to(tl.float32)
+        step = tl.where(step < 0, float("nan"), step)
         decay, total = tl.cumsum(step * pace, 0), tl.sum(step * pace, 0)
         tl.store(sums + kept + first, decay)
         tl.store(steps + kept + first, step)
@@ -150,10 +152,10 @@ def _output_kernel(
 
 def reference(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None) -> Tensor:
     """The recurrence, one step after the other."""
-    wide, step = x.float(), dt.float()
+    wide, step = x.float(), torch.where(dt < 0, torch.nan, dt.float())
     per_head = x.shape[2] // b.shape[2]
     inward, outward = (t.float().repeat_interleave(per_head, 2) for t in (b, c))
-    decay = (step * a.float()).exp()
+    decay = (step * torch.where(a > 0, torch.nan, a.float())).exp()
     state = wide.new_zeros(x.shape[0], x.shape[2], x.shape[3], b.shape[3])
     rows = []
     for t in range(x.shape[1]):

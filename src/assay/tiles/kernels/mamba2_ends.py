@@ -16,8 +16,7 @@ from assay.tiles.work import Work
 
 CHUNK = 64
 RECORD = 4 * CHUNK
-"""What is kept of a chunk: s, r, what is left of the state at each row, and of each row at its end, which has
-the sign of its dt."""
+"""What is kept of a chunk: s, r, what is left of the state at each row, and of each row at its end."""
 P = 64
 N = 128
 LOG2_E: Any = gl.constexpr(1.4426950408889634)
@@ -145,30 +144,27 @@ class Ends(Scan):
         """What is left of a chunk's rows at the segment's end, where 2^after is left of the chunk's end, and
         the logarithm of what is left of its start; and keeps the chunk's record.
 
-        In it a decay is not made stronger than it takes for nothing to be left, whatever grows before or
-        later: sums keep their digits so."""
+        In it a decay is not made stronger than it takes for nothing to be left: sums keep their digits so.
+        The logarithm of a negative step is NaN, and so is all that comes of it."""
         decay = length * pace
-        growth = gl.sum(gl.where(decay > 0, decay, 0.0), 0) + max(0.0, after)
-        after_start = after + gl.sum(decay, 0)
-        least = ALL_IS_FORGOTTEN - growth
-        decay = gl.where(decay < least, least, decay)  # which leaves a NaN one
+        decay = gl.where(decay < ALL_IS_FORGOTTEN, ALL_IS_FORGOTTEN, decay)  # which leaves a NaN one
         sums, total = gl.associative_scan(decay, 0, added), gl.sum(decay, 0)
-        reach = sums - gl.log2(gl.where(length < 0, -length, length))
-        sign = gl.where(length < 0, -1.0, 1.0)
+        reach = sums - gl.log2(length)
         line = gl.arange(0, 64, gl.BlockedLayout([2], [32], [4], [0]))
         place = w.rows_place(w, g, at, part, w.chunk(w, g, at, k)) + line
         is_there = (k < w.steps(w, g, at)) & (w.head(w, g, at, part) < g[4])
         gl.store(g[10] + place, sums, is_there)
         gl.store(g[10] + place + 64, reach, is_there)
         gl.store(g[10] + place + 128, gl.exp2(sums), is_there)
-        gl.store(g[10] + place + 192, sign * gl.exp2(total - reach), is_there)
-        left = sign * gl.exp2(after + total - reach)
-        return gl.convert_layout(left, gl.SliceLayout(0, w.narrow)), after_start
+        gl.store(g[10] + place + 192, gl.exp2(total - reach), is_there)
+        left = gl.exp2(after + total - reach)
+        return gl.convert_layout(left, gl.SliceLayout(0, w.narrow)), after + total
 
     @jit
     def begin(w: gl.constexpr, g, at, part: gl.constexpr):
         """The first chunks' decays, made while the first rows are on their way."""
         pace = gl.load(g[9] + min(w.head(w, g, at, part), g[4] - 1)).to(gl.float32) * LOG2_E
+        pace = gl.where(pace > 0, float("nan"), pace)
         now, soon = w.lengths(w, g, at, part, 0), w.lengths(w, g, at, part, 1)
         later, latest = w.lengths(w, g, at, part, 2), w.lengths(w, g, at, part, 3)
         left, after = w.lefts(w, g, at, part, 0, now, pace, 0.0)

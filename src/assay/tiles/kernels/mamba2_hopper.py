@@ -7,10 +7,9 @@ begins with none; one (`Outputs`) puts together what the segments before its own
 and writes y. The second is launched while the first still runs, and waits for it where it needs what that
 one wrote.
 
-With s the sums of dt a from a chunk's start, to the base of 2, and r = s - log2 |dt|, a chunk's own part is
-(c_i.b_j) 2^(s_i - r_j) for j <= i, with the sign of dt_j, times x; the rest is 2^s_i c_i h. Where dt is zero,
-r is infinite and nothing is added. A decay of which nothing is left, whatever grows in its chunk, is as good
-as any stronger one: so s keeps its digits, and r does.
+With s the sums of dt a from a chunk's start, to the base of 2, and r = s - log2 dt, a chunk's own part is
+(c_i.b_j) 2^(s_i - r_j) for j <= i, times x; the rest is 2^s_i c_i h. Where dt is zero, r is infinite and
+nothing is added. A decay of which nothing is left is as good as any stronger one: so s and r keep digits.
 
 Everything is computed transposed: then states and x come from registers, and only the weights pass through
 shared memory. Only the state's products wait for each other: in both kernels a step makes what its chunk
@@ -172,14 +171,7 @@ class Outputs(Scan):
         query = gl.expand_dims(gl.arange(0, 64, gl.SliceLayout(0, w.narrow)), 0)
         key = gl.expand_dims(gl.arange(0, 64, gl.SliceLayout(1, w.narrow)), 1)
         lost = gl.expand_dims(kept.slice(64, 64).load(gl.SliceLayout(1, w.narrow)), 1)
-        left = gl.exp2(gl.where(key <= query, w.across(w, kept, 0) - lost, float("-inf")))
-        return left * gl.expand_dims(w.signs(w, kept), 1)
-
-    @jit
-    def signs(w: gl.constexpr, kept):
-        """Of a chunk's steps: zeros and infinities that are left of its rows have them, too."""
-        left = kept.slice(192, 64).load(gl.SliceLayout(1, w.narrow))
-        return gl.where((left < 0) | (1 / left < 0), -1.0, 1.0)
+        return gl.exp2(gl.where(key <= query, w.across(w, kept, 0) - lost, float("-inf")))
 
     @jit
     def keep(w: gl.constexpr, g, part: gl.constexpr, weights, room):
