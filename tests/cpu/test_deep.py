@@ -29,7 +29,7 @@ from assay.problems import Case, Precision, load_problem
 from assay.problems.values import flatten
 from assay.records import Finding, UserError, to_plain
 from assay.sandbox import Limits
-from assay.worker import Child, Pool
+from assay.worker import Child, Pool, Zygote
 from assay.worker.inspected import FAILED, InspectedCase, pack_task
 from assay.worker.inspection import TOOLS, Inspection, decode_inspection, tool_command
 
@@ -163,9 +163,11 @@ def forward(x):
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    one = Pool("cpu", LIMITS)
+    zygote = Zygote("cpu")
+    one = Pool(zygote, LIMITS)
     yield one
     one.close()
+    zygote.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from assay.problems import Case, Precision
 from assay.problems.problem import LAYOUTS
 from assay.records import CandidateFailure
 from assay.sandbox import Limits
-from assay.worker import Nudge, Pool
+from assay.worker import Nudge, Pool, Zygote
 
 pytestmark = pytest.mark.usefixtures("one_thread", "undisturbed_memory")
 CALLS = 5
@@ -140,9 +140,25 @@ def test_what_is_withheld_comes_back_as_it_was(desk: Desk, layout: str) -> None:
     assert desk.inputs_untouched()
 
 
+LIMITS = Limits(4 << 30, 16 << 30, 64, 1 << 28, 1 << 28, 256)
+
+
+def test_pools_of_one_zygote_end_apart() -> None:
+    zygote = Zygote("cpu")
+    pools = [Pool(zygote, LIMITS), Pool(zygote, LIMITS)]
+    children = [pool.take() for pool in pools]
+    children[0].close()
+    pools[0].close()
+    assert children[1].responds(60.0) and pools[1].take().responds(60.0)
+    children[1].close()
+    pools[1].close()
+    zygote.close()
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_child_that_does_not_answer_is_nudged_once(stopped: bool) -> None:
-    pool = Pool("cpu", Limits(4 << 30, 16 << 30, 64, 1 << 28, 1 << 28, 256))
+    zygote = Zygote("cpu")
+    pool = Pool(zygote, LIMITS)
     child = pool.take()
     nudges: list[int] = []
 
@@ -158,4 +174,5 @@ def test_a_child_that_does_not_answer_is_nudged_once(stopped: bool) -> None:
     finally:
         child.close()
         pool.close()
+        zygote.close()
     assert reply.head["ok"] and len(nudges) == stopped

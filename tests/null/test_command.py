@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 INTERRUPTED_WHILE_IMPORTED = """
 import os, signal, sys
@@ -14,6 +17,21 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
+from assay.__main__ import main
+main()
+"""
+
+
+TELLING = """
+import os, sys
+
+class Telling:
+    def find_spec(self, name, path=None, target=None):
+        if name == "assay.cli.main":
+            print(os.environ["OMP_WAIT_POLICY"])
+
+sys.meta_path.insert(0, Telling())
+sys.argv = ["assay", "--version"]
 from assay.__main__ import main
 main()
 """
@@ -31,3 +49,13 @@ def test_the_package_is_a_command() -> None:
         [sys.executable, "-m", "assay", "--version"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 and done.stdout.startswith("assay, version")
+
+
+@pytest.mark.parametrize("asked", ["", "ACTIVE"])
+def test_waiting_threads_sleep_unless_somebody_asks_for_more(asked: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_WAIT_POLICY": asked} if asked else {}
+    done = subprocess.run(
+        [sys.executable, "-c", TELLING], capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert done.stdout.startswith((asked or "PASSIVE") + "\nassay, version")

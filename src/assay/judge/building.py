@@ -13,7 +13,7 @@ from assay.judge.policy import Policy
 from assay.judge.watch import make_watch
 from assay.judge.workshop import Workshop
 from assay.records import CandidateFailure
-from assay.worker import Pool
+from assay.worker import Pool, Zygote
 
 
 class Builder:
@@ -23,7 +23,8 @@ class Builder:
         device = torch.device("cpu")
         toolchain = find_toolchain(cuda_arch)
         cache = default_cache()
-        pool = Pool("cpu", limits_of(policy, device))
+        self._zygote = Zygote("cpu")
+        pool = Pool(self._zygote, limits_of(policy, device))
         self._shop = Workshop(
             device=device,
             policy=policy,
@@ -42,6 +43,7 @@ class Builder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._shop.pool.close()
+        self._zygote.close()
 
     def build(self, candidate: Candidate) -> ShippedBuild | None:
         """None where nothing is built ahead of its import, or where another try could end otherwise."""

@@ -42,7 +42,7 @@ from assay.records import (
     to_json,
 )
 from assay.sandbox import Limits
-from assay.worker import Pool
+from assay.worker import Pool, Zygote
 from assay.worker.inspection import Inspection
 
 COMPILERS = ("torch._dynamo", "torch._inductor", "torch._inductor.compile_fx", "torch.export")
@@ -67,11 +67,12 @@ class Judge:
         toolchain = find_toolchain(cuda_arch(self.device))
         require_deep(self.policy, self.device, toolchain.sanitizer)
         limits = limits_of(self.policy, self.device)
+        self._zygote = Zygote(str(self.device), _imported_for(self.policy))
         self._shop = Workshop(
             device=self.device,
             policy=self.policy,
-            pool=Pool(str(self.device), limits),
-            trusted=Pool(str(self.device), _wider(limits), _imported_for(self.policy)),
+            pool=Pool(self._zygote, limits),
+            trusted=Pool(self._zygote, _wider(limits)),
             builds=BuildCache(folder / "builds"),
             toolchain=toolchain,
             watch=make_watch(self.device, toolchain),
@@ -92,6 +93,7 @@ class Judge:
         self._speedways.clear()
         self._shop.pool.close()
         self._shop.trusted.close()
+        self._zygote.close()
 
     def settle(self) -> None:
         """Wait until the processes for the next verdict have started, as they have when nobody hurries."""
@@ -229,8 +231,8 @@ def limits_of(policy: Policy, device: torch.device) -> Limits:
 
 
 def _imported_for(policy: Policy) -> tuple[str, ...]:
-    """What the processes of baselines start with: seconds to import, and of no use to eager."""
-    return () if policy.rungs == ("eager",) else COMPILERS
+    """What processes start with: seconds to import, and of use to baselines that are compiled alone."""
+    return COMPILERS if policy.speed and policy.rungs != ("eager",) else ()
 
 
 def _wider(limits: Limits) -> Limits:

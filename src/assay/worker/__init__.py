@@ -2,5 +2,6 @@
 
 from assay.worker.handle import Child, Nudge
 from assay.worker.pool import Pool
+from assay.worker.zygote_handle import Zygote
 
-__all__ = ["Child", "Nudge", "Pool"]
+__all__ = ["Child", "Nudge", "Pool", "Zygote"]
