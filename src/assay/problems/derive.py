@@ -183,7 +183,7 @@ def looks_structured(tensor: torch.Tensor) -> bool:
 
 
 def _has_one_sign(values: torch.Tensor) -> bool:
-    """Of all logarithms, square roots and decays that are taken of it, perhaps."""
+    """As what a logarithm or a root is taken of; that another sign is refused, a trial has to say."""
     return bool((values >= 0).all()) or bool((values <= 0).all())
 
 

@@ -118,13 +118,15 @@ class ModuleInstance:
             place = next(turn)
             if place in self.case.kept or not is_working_float(tensor):
                 return tensor
-            sign = (-1.0 if bool((tensor <= 0).all()) else 1.0) if place in self.case.one_signed else None
+            is_negative = place in self.case.one_signed and bool((tensor < 0).any())
             whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
             if not (whole and tensor.is_contiguous()) or id(tensor) in owned:
                 # A view, or a tensor the module keeps: writing in place would change something else as well.
                 tensor = tensor.clone(memory_format=torch.contiguous_format)
             redraw(tensor, self.case.distribution, generator, behind_prefix=True)
-            return tensor if sign is None else tensor.abs_().mul_(sign)
+            if place in self.case.one_signed:
+                tensor.abs_().mul_(-1.0 if is_negative else 1.0)
+            return tensor
 
         return map_tensors(inputs, change)
 
