@@ -87,7 +87,7 @@ def test_a_right_candidate_has_a_profile(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     verdict, found = decode_verdict(told["verdict"]), from_plain(Profile, told["profile"])
-    assert isinstance(verdict, Passed) and verdict.seconds["resources"] < 5
+    assert isinstance(verdict, Passed) and "resources" in verdict.seconds
     (kernel,) = verdict.resources
     assert (kernel.name, kernel.source) == ("relu_one", "object") and len(kernel.digest) == 64
     assert kernel.loops is None or kernel.loops >= 1

@@ -16,6 +16,7 @@ from assay.judge import Judge, Policy
 from assay.problems import load_problem
 from assay.records import BuildFailed, FlawedProblem, Passed, UserError, Verdict, Wrong
 from assay.sandbox import LAYERS
+from assay.worker import Child, Pool
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "layernorm"
@@ -269,14 +270,21 @@ def test_build_failures_name_the_line(judge: Judge, linear: Path) -> None:
     assert verdict.cases == ()
 
 
-def test_failed_and_good_builds_are_cached(judge: Judge) -> None:
+def test_failed_and_good_builds_are_cached(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, compilers = judge._shop.pool, []
+
+    def take_compiler() -> Child:
+        compilers.append(Pool.take_compiler(pool))
+        return compilers[-1]
+
+    monkeypatch.setattr(pool, "take_compiler", take_compiler)
     problem = load_problem(EXAMPLE / "problem.py")
-    good = (EXAMPLE / "kernel.cpp").read_text()
+    good = (EXAMPLE / "kernel.cpp").read_text() + "// built by no other test\n"
     broken = from_text(good.replace("float mean = 0", "flot mean = 0"), ".cpp")
     for candidate, status in ((from_text(good, ".cpp"), "passed"), (broken, "build_failed")):
         first, second = (judge.evaluate(problem, candidate) for _ in range(2))
         assert first.status == second.status == status
-        assert second.seconds["build"] < first.seconds["build"] / 5
+    assert len(compilers) == 2  # for four verdicts
     assert "flot" in second.diagnosis
 
 
