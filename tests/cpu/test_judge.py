@@ -301,7 +301,7 @@ before = faults()
 raise RuntimeError(f"{(faults() - before) / 500:.0f} results in new pages")"""
     verdict = judge.evaluate(load_problem(linear), module(SAME_NAMES, forward))
     taken = re.search(r"(\d+) results in new pages", verdict.cases[0].message)
-    assert taken and int(taken[1]) <= 8  # of 160; where malloc gives memory back, 20 to 40
+    assert taken and int(taken[1]) <= 8  # of 160; where malloc gives memory back, 20 to 80
 
 
 def test_triton_runs_through_its_interpreter(judge: Judge, tmp_path: Path) -> None:
