@@ -92,8 +92,10 @@ def _segment_kernel(
         first = chunk * CHUNK
         row = (first + line).to(tl.int64)
         step = tl.load(dt + row * dt_strides[1], mask=row < T, other=0.0).to(tl.float32)
-        step = tl.where(step < 0, float("nan"), step)
-        decay, total = tl.cumsum(step * pace, 0), tl.sum(step * pace, 0)
+        # What a bad step leaves is NaN from its row on, and nothing else is.
+        lost = tl.where(step >= 0, step * pace, float("nan"))
+        step = tl.where(step >= 0, step, 0.0)
+        decay, total = tl.cumsum(lost, 0), tl.sum(lost, 0)
         tl.store(sums + kept + first, decay)
         tl.store(steps + kept + first, step)
         own = _rows(x, first, x_strides[1], T, CHUNK, BP)
