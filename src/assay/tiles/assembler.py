@@ -1,4 +1,4 @@
-"""What ptxas does not make of a kernel's words, in PTX: numbers rounded and widened two at a time,
+"""What ptxas does not make of a kernel's words, in PTX: numbers rounded, widened and unpacked two at a time,
 kernels that begin before the last one has ended, and programs that take what is next."""
 
 from __future__ import annotations
@@ -16,6 +16,15 @@ FETCHED: Any = gl.constexpr(
     "{ .reg .pred p; .reg .b32 lane; mov.u32 lane, %laneid; setp.eq.u32 p, lane, 0;"
     " @p cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0; }"
 )
+FOUR_BITS: Any = gl.constexpr(
+    "{ .reg .b32 a, b, c; shr.u32 a, $4, 4; shr.u32 b, $4, 8; shr.u32 c, $4, 12;"
+    " lop3.b32 $0, $4, 0x000f000f, ONE, 0xea; lop3.b32 $1, a, 0x000f000f, ONE, 0xea;"
+    " lop3.b32 $2, b, 0x000f000f, ONE, 0xea; lop3.b32 $3, c, 0x000f000f, ONE, 0xea;"
+    " SUB $0, $0, $12; SUB $1, $1, $12; SUB $2, $2, $12; SUB $3, $3, $12; }"
+)
+BF16_BITS: Any = gl.constexpr(FOUR_BITS.value.replace("ONE", "0x43004300").replace("SUB", "sub.bf16x2"))
+FP16_BITS: Any = gl.constexpr(FOUR_BITS.value.replace("ONE", "0x64006400").replace("SUB", "sub.f16x2"))
+EIGHT_ALIKE: Any = gl.constexpr("=&r,=&r,=&r,=&r" + ",r" * 16)
 
 
 @jit
@@ -36,6 +45,19 @@ def widened(x, dtype: gl.constexpr):
         made = gl.inline_asm_elementwise(FROM_BF16, "=r,=r,r", [x], gl.float32, True, 2)
     else:
         made = gl.inline_asm_elementwise(FROM_FP16, "=r,=r,r", [x], gl.float32, True, 2)
+    return made
+
+
+@jit
+def four_bits(words, zeros, dtype: gl.constexpr):
+    """The eight numbers of four bits in a word that is there eight times, in the order 0, 4, 1, 5, 2, 6, 3,
+    7, less zeros, exactly: they are or-ed into a number whose last bit is worth one, and so are zeros."""
+    if dtype == gl.bfloat16:
+        both = (zeros + 0x4300) * 0x10001
+        made = gl.inline_asm_elementwise(BF16_BITS, EIGHT_ALIKE, [words, both], gl.bfloat16, True, 8)
+    else:
+        both = (zeros + 0x6400) * 0x10001
+        made = gl.inline_asm_elementwise(FP16_BITS, EIGHT_ALIKE, [words, both], gl.float16, True, 8)
     return made
 
 

@@ -242,6 +242,12 @@ def _wait_for_last() -> None:
     HERE.partition.has_waited = True
 
 
+def _four_bits(words: torch.Tensor, zeros: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A thread has the eight of a word side by side."""
+    shifts = torch.tensor([0, 16, 4, 20, 8, 24, 12, 28])
+    return ((words >> shifts) & 15).sub(zeros).to(dtype)
+
+
 BARRIER = object()
 
 
@@ -279,7 +285,9 @@ gl = types.SimpleNamespace(
     exp=torch.exp,
     log2=torch.log2,
     maximum=lambda a, b: torch.maximum(torch.as_tensor(a), torch.as_tensor(b)),
-    where=torch.where,
+    minimum=lambda a, b: torch.minimum(torch.as_tensor(a), torch.as_tensor(b)),
+    where=lambda condition, a, b: torch.where(torch.as_tensor(condition), a, b),
+    join=lambda a, b: torch.stack((a, b), -1),
     expand_dims=lambda x, axis: settled(x).unsqueeze(axis),
     convert_layout=lambda x, layout: settled(x),
     load=lambda pointer, mask=None, other=0.0: pointer.read(mask, other),
@@ -305,6 +313,8 @@ WORDS = {
     "warpgroup_mma": warpgroup_mma,
     "warpgroup_mma_wait": warpgroup_mma_wait,
     "fence_async_shared": fence_async_shared,
+    "mma_v2": lambda a, b, acc: a.float() @ b.float() + acc,
+    "four_bits": _four_bits,
     "narrowed": lambda x, dtype: settled(x).to(dtype),
     "widened": lambda x, dtype: x.float(),
     "let_next_begin": _nothing,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -25,6 +26,7 @@ __all__ = [
     "gl",
     "jit",
     "mbarrier",
+    "mma_v2",
     "tma",
     "warpgroup_mma",
     "warpgroup_mma_wait",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from assay.tiles.kernels.int4_few_rows import MOST_ROWS
 from assay.tiles.table_row import Row, half
 
 
@@ -95,6 +96,7 @@ def int4_gemm(m: int, n: int, k: int, *, group: int = 128) -> Row:
         setup=UNPACKED.format(group=group),
         base="Unpacked",
         candidate_base="Weights",
+        more=("assay.tiles.kernels.int4_few_rows",) if m <= MOST_ROWS else (),
     )
 
 

@@ -44,11 +44,12 @@ def forward_kernel(
         x = x.to(sum_ptr.dtype.element_ty)
         tl.store(sum_ptr + row * columns + column, x, mask=inside)
         x = x.to(tl.float32)
-    weight = tl.load(weight_ptr + column, mask=column < columns, other=0.0)
-    bias = tl.load(bias_ptr + column, mask=column < columns, other=0.0)
     mean = tl.sum(x, 1, keep_dims=True) / columns
     apart = tl.where(inside, x - mean, 0.0)
     rstd = tl.rsqrt(tl.sum(apart * apart, 1, keep_dims=True) / columns + eps)
+    # Not before: while the row is on its way they would hold registers that more rows at once can use.
+    weight = tl.load(weight_ptr + column, mask=column < columns, other=0.0)
+    bias = tl.load(bias_ptr + column, mask=column < columns, other=0.0)
     y = apart * rstd * weight.to(tl.float32) + bias.to(tl.float32)
     tl.store(y_ptr + row * columns + column, y, mask=inside)
     tl.store(mean_ptr + row, mean, mask=row < rows)
