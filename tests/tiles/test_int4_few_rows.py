@@ -24,23 +24,20 @@ ROUNDED = 4e-3
 FEW_ROWS = "kernels/int4_few_rows"
 
 
-def error(
-    module: ModuleType, m: int, n: int, groups: int, has_zeros: bool, dtype: torch.dtype, columns: int
-) -> float:
+def error(module: ModuleType, m: int, n: int, groups: int, has_zeros: bool, dtype: torch.dtype) -> float:
     """By how much Y is off."""
     torch.manual_seed(m + n)
     x, packed, scales, *rest = int4.inputs(m, n, 128 * groups, 128, has_zeros, "cpu", dtype)
     wanted = int4.reference(x, packed, scales, *rest).float()
-    as_chosen = few.work_of(m, n, has_zeros)
-    work = module.FewRows(stages=as_chosen.stages, BM=as_chosen.BM, columns=columns, has_zeros=has_zeros)
+    as_chosen = few.work_of(m, has_zeros)
+    work = module.FewRows(stages=as_chosen.stages, BM=as_chosen.BM, has_zeros=has_zeros)
     out, words, zeros = torch.full((m, n), math.nan).to(dtype), packed.view(torch.int32), (*rest, packed)[0]
     strides = (t.stride(0) for t in (x, words, scales, zeros))
-    grid = (triton.cdiv(n, work.high),)
+    grid = (triton.cdiv(n, work.BN),)
     emulate(module.few_rows_kernel, grid, x, words, scales, zeros, out, m, n, groups, *strides, work.constant)
     return float((out.float() - wanted).norm() / wanted.norm())
 
 
-@pytest.mark.parametrize("columns", [1, 2, 4])
 @pytest.mark.parametrize(
     ("m", "n", "groups", "has_zeros", "dtype"),
     [
@@ -51,14 +48,14 @@ def error(
         (16, 33, 18, True, torch.bfloat16),
     ],
 )
-def test_product(m: int, n: int, groups: int, has_zeros: bool, dtype: torch.dtype, columns: int) -> None:
-    assert error(few, m, n, groups, has_zeros, dtype, columns) < ROUNDED
+def test_product(m: int, n: int, groups: int, has_zeros: bool, dtype: torch.dtype) -> None:
+    assert error(few, m, n, groups, has_zeros, dtype) < ROUNDED
 
 
 BUGS = (
     Bug("X in another order", FEW_ROWS, "permute((0, 3, 5, 2, 4, 1))", "permute((0, 3, 5, 4, 2, 1))"),
     Bug("W in another order", FEW_ROWS, "permute((0, 1, 3, 4, 2, 5))", "permute((0, 1, 4, 3, 2, 5))"),
-    Bug("groups in every program's order", FEW_ROWS, "here -= gl.where(here < steps, 0, steps)", "here += 0"),
+    Bug("groups counted on past the last", FEW_ROWS, "here -= gl.where(here < steps, 0, steps)", "here += 0"),
     Bug("a group twice", FEW_ROWS, "gl.where(step < steps, group, g[7])", "group"),
     Bug("groups past the end", FEW_ROWS, "group * size, group < g[7]", "group * size, group >= 0"),
     Bug("rows past the end", FEW_ROWS, "gl.expand_dims(row, 0), g[6] - 1)", "gl.expand_dims(row, 0), 999)"),
@@ -78,24 +75,23 @@ BUGS = (
 def test_a_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     module = bug.load(FEW_ROWS, tmp_path)
     try:
-        off = error(module, 5, 70, 17, True, torch.bfloat16, 2)
+        off = error(module, 5, 70, 17, True, torch.bfloat16)
     except (EmulationError, RuntimeError):
         return
     assert not off < ROUNDED
 
 
-@pytest.mark.parametrize("n", [512, 4096, 8192])
 @pytest.mark.parametrize("has_zeros", [False, True])
 @pytest.mark.parametrize(("m", "dtype"), [(1, "bf16"), (8, "fp16"), (16, "bf16")])
-def test_weights_go_from_memory_to_tensor_cores(m: int, dtype: str, has_zeros: bool, n: int) -> None:
+def test_weights_go_from_memory_to_tensor_cores(m: int, dtype: str, has_zeros: bool) -> None:
     """Sixteen bytes at once, without spills, shared memory or barriers between one product and the next."""
-    work, names = few.work_of(m, n, has_zeros), few.few_rows_kernel.arg_names
+    work, names = few.work_of(m, has_zeros), few.few_rows_kernel.arg_names
     types = {"x": dtype, "words": "i32", "scale": dtype, "zero": "u8", "out": dtype}
     types = {name: f"*{types[name]}" if name in types else "i32" for name in names} | {"w": "constexpr"}
     aligned = [names.index(name) for name in ("x", "words", "scale", "zero", "out", "x_row", "w_row")]
     attributes = {(place,): [["tt.divisibility", 16]] for place in aligned}
     source = GluonASTSource(few.few_rows_kernel, types, {(names.index("w"),): work.constant}, attributes)
-    made = triton.compile(source, target=HOPPER, options={"num_warps": work.warps})
+    made = triton.compile(source, target=HOPPER, options={"num_warps": work.WARPS})
     text, told = made.asm["ptx"], assembled(made.asm["ptx"])
     assert not any(map(int, re.findall(r"(\d+) bytes spill", told))), told
     products = [found.start() for found in re.finditer("mma.sync", text)]

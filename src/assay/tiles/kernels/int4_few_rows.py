@@ -1,12 +1,12 @@
 """int4_gemm (int4_gemm.py) on Hopper for up to 16 rows of X: W goes from memory into registers, is unpacked
 there, and never lies in shared memory.
 
-A program has 16 rows of W for each column of its warps. The warps of a column take every fourth group of
-128, each with sums of its own that are added up at the end. A thread reads 16 bytes of a row at once, four
-words of eight numbers. Unpacked, these lie as tensor cores want them but for their order along K, which does
-not matter as long as X has the same: with bits of k from the highest, a group is in the order k4 k3, k1 k0,
-k6 k5, k2. Some groups of W, and the next of X, are on their way while one is multiplied. Programs begin at
-different groups: if all of them did at the first, they would all wait for the same lines of X.
+A program has 16 rows of W, its four warps every fourth group of 128, each with sums of its own that are added
+up at the end. A thread reads 16 bytes of a row at once, four words of eight numbers. Unpacked, these lie as
+tensor cores want them but for their order along K, which does not matter as long as X has the same: with bits
+of k from the highest, a group is in the order k4 k3, k1 k0, k6 k5, k2. Some groups of W, and the next of X,
+are on their way while one is multiplied. Programs begin at different groups, which is faster than if all read
+the same of X at the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from assay.tiles.work import Work
 
 GROUP = 128
 MOST_ROWS = 16
-FEWEST_PROGRAMS = 120
 
 
 @dataclass(frozen=True)
@@ -33,75 +32,50 @@ class FewRows(Work):
     """Sizes and layouts; the kernel is not made of the template. g: x, words, scale, zero, out, M, N, groups,
     and how far apart rows of the first four lie.
 
-    A stage is a group of W for each of the warps that share rows of it.
+    A stage is a group of W for each warp.
     """
 
     BM: int = 8
-    columns: int = 1
     has_zeros: bool = False
-    sharers: ClassVar[int] = 4
-
-    @property
-    def high(self) -> int:
-        """Rows of W."""
-        return 16 * self.columns
-
-    @property
-    def warps(self) -> int:
-        return self.sharers * self.columns
+    BN: ClassVar[int] = 16
+    WARPS: ClassVar[int] = 4
 
     @property
     def sums(self) -> gl.NVMMADistributedLayout:
-        """Of (sharers, high, BM)."""
-        return gl.NVMMADistributedLayout([2, 0], [self.sharers, self.columns, 1], [1, 16, 8])
+        """Of (warps, BN, BM)."""
+        return gl.NVMMADistributedLayout([2, 0], [self.WARPS, 1, 1], [1, 16, 8])
 
     @property
-    def bases(self) -> tuple[list[list[int]], ...]:
-        """Of (sharers, high) for lanes, and for warps."""
-        columns = [[0, 16 * 2**i] for i in range(self.columns.bit_length() - 1)]
-        return [[0, 0], [0, 0], [0, 1], [0, 2], [0, 4]], [*columns, [1, 0], [2, 0]]
-
-    @property
-    def words(self) -> gl.DistributedLinearLayout:
-        """Of (sharers, high, 16)."""
-        lanes, warps = self.bases
-        lanes = [[*base, 4 * (i == 0) + 8 * (i == 1)] for i, base in enumerate(lanes)]
-        registers = [[0, 0, 1], [0, 0, 2], [0, 8, 0]]
-        shape = [self.sharers, self.high, 16]
-        return gl.DistributedLinearLayout(registers, lanes, [[*base, 0] for base in warps], [], shape)
+    def words(self) -> gl.BlockedLayout:
+        """Of (warps, BN, 16)."""
+        return gl.BlockedLayout([1, 1, 4], [1, 8, 4], [self.WARPS, 1, 1], [2, 1, 0])
 
     @property
     def numbers(self) -> gl.DistributedLinearLayout:
-        """Of (sharers, high, 16, 8): as words, a word eight times in one thread."""
-        eight = [[0, 0, 0, 1], [0, 0, 0, 2], [0, 0, 0, 4]]
-        registers, lanes, warps = (
-            [[*base, 0] for base in bases]
-            for bases in (self.words.reg_bases, self.words.lane_bases, self.words.warp_bases)
-        )
-        shape = [self.sharers, self.high, 16, 8]
-        return gl.DistributedLinearLayout(eight + registers, lanes, warps, [], shape)
+        """Of (warps, BN, 16, 8): as words, a word eight times in one thread."""
+        registers = [[0, 0, 0, 1], [0, 0, 0, 2], [0, 0, 0, 4], [0, 0, 1, 0], [0, 0, 2, 0], [0, 8, 0, 0]]
+        lanes = [[0, 0, 4, 0], [0, 0, 8, 0], [0, 1, 0, 0], [0, 2, 0, 0], [0, 4, 0, 0]]
+        warps, shape = [[1, 0, 0, 0], [2, 0, 0, 0]], [self.WARPS, self.BN, 16, 8]
+        return gl.DistributedLinearLayout(registers, lanes, warps, [], shape)
 
     @property
-    def x(self) -> gl.DistributedLinearLayout:
-        """Of (sharers, BM, 128): each column of warps has all of it."""
-        registers = [[0, 0, 2**i] for i in range(5)] + [[0, 8, 0]] * (self.BM == 16)
-        lanes = [[0, 0, 32], [0, 0, 64], [0, 1, 0], [0, 2, 0], [0, 4, 0]]
-        warps = [[base[0], 0, 0] for base in self.bases[1]]
-        return gl.DistributedLinearLayout(registers, lanes, warps, [], [self.sharers, self.BM, 128])
+    def x(self) -> gl.BlockedLayout:
+        """Of (warps, BM, 128)."""
+        return gl.BlockedLayout([1, 1, 32], [1, 8, 4], [self.WARPS, 1, 1], [2, 1, 0])
 
     @jit
     def rows(w: gl.constexpr, g, layout: gl.constexpr):
         """Of W. Those beyond its end are the last one, and not stored."""
-        row = gl.program_id(0) * w.high + gl.arange(0, w.high, gl.SliceLayout(0, layout))
+        row = gl.program_id(0) * w.BN + gl.arange(0, w.BN, gl.SliceLayout(0, layout))
         return gl.minimum(gl.expand_dims(row, 0), g[6] - 1)
 
     @jit
     def group(w: gl.constexpr, g, step, layout: gl.constexpr):
-        """One for each of the sharers; past the last where there is none."""
-        steps = gl.cdiv(g[7], w.sharers)
+        """One for each warp; past the last where there is none."""
+        steps = gl.cdiv(g[7], w.WARPS)
         here = gl.program_id(0) % steps + step
         here -= gl.where(here < steps, 0, steps)
-        group = here * w.sharers + gl.arange(0, w.sharers, gl.SliceLayout(1, layout))
+        group = here * w.WARPS + gl.arange(0, w.WARPS, gl.SliceLayout(1, layout))
         return gl.expand_dims(gl.where(step < steps, group, g[7]), 1)
 
     @jit
@@ -119,7 +93,7 @@ class FewRows(Work):
         place, is_there = w.place(w, g, step, g[10], 1, gl.SliceLayout(2, w.sums))
         scales = gl.load(g[2] + place, is_there, other=0.0)
         layout: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(3, w.numbers))
-        zeros = gl.full([w.sharers, w.high], 8, gl.int32, layout)
+        zeros = gl.full([w.WARPS, w.BN], 8, gl.int32, layout)
         if w.has_zeros:
             place, is_there = w.place(w, g, step, g[11], 1, layout)
             zeros = gl.load(g[3] + place, is_there, other=0).to(gl.int32)
@@ -137,15 +111,15 @@ class FewRows(Work):
     def product(w: gl.constexpr, words, zeros, x):
         words = gl.join(words, words)
         words = gl.join(words, words)
-        words = gl.join(words, words).reshape([w.sharers, w.high, 16, 8])
+        words = gl.join(words, words).reshape([w.WARPS, w.BN, 16, 8])
         zeros = gl.expand_dims(gl.expand_dims(zeros, 2), 3)
-        zeros = zeros + gl.zeros([w.sharers, w.high, 16, 8], gl.int32, w.numbers)
+        zeros = zeros + gl.zeros([w.WARPS, w.BN, 16, 8], gl.int32, w.numbers)
         a = four_bits(gl.convert_layout(words, w.numbers), zeros, x.dtype)
-        a = a.reshape([w.sharers, w.high, 4, 4, 4, 2]).permute((0, 1, 3, 4, 2, 5))
-        b = x.reshape([w.sharers, w.BM, 4, 4, 2, 4]).permute((0, 3, 5, 2, 4, 1))
-        a = gl.convert_layout(a.reshape([w.sharers, w.high, 128]), gl.DotOperandLayout(0, w.sums, 2))
-        b = gl.convert_layout(b.reshape([w.sharers, 128, w.BM]), gl.DotOperandLayout(1, w.sums, 2))
-        return mma_v2(a, b, gl.zeros([w.sharers, w.high, w.BM], gl.float32, w.sums))
+        a = a.reshape([w.WARPS, w.BN, 4, 4, 4, 2]).permute((0, 1, 3, 4, 2, 5))
+        b = x.reshape([w.WARPS, w.BM, 4, 4, 2, 4]).permute((0, 3, 5, 2, 4, 1))
+        a = gl.convert_layout(a.reshape([w.WARPS, w.BN, 128]), gl.DotOperandLayout(0, w.sums, 2))
+        b = gl.convert_layout(b.reshape([w.WARPS, 128, w.BM]), gl.DotOperandLayout(1, w.sums, 2))
+        return mma_v2(a, b, gl.zeros([w.WARPS, w.BN, w.BM], gl.float32, w.sums))
 
 
 @jit
@@ -155,18 +129,15 @@ def few_rows_kernel(x, words, scale, zero, out, M, N, groups, x_row, w_row, s_ro
     for j in gl.static_range(w.stages):
         ahead = ahead + (w.weights(w, g, j),)
     x_ahead = w.inputs(w, g, 0)
-    sums = gl.zeros([w.sharers, w.high, w.BM], gl.float32, w.sums)
-    for step in range(0, gl.cdiv(groups, w.sharers), w.stages):
+    sums = gl.zeros([w.WARPS, w.BN, w.BM], gl.float32, w.sums)
+    for step in range(0, gl.cdiv(groups, w.WARPS), w.stages):
         for j in gl.static_range(w.stages):
             here, x_here = ahead[j], x_ahead
             x_ahead = w.inputs(w, g, step + j + 1)
             ahead = ahead[:j] + (w.weights(w, g, step + j + w.stages),) + ahead[j + 1 :]
             scales = gl.expand_dims(here[1].to(gl.float32), 2)
             sums += w.product(w, here[0], here[2], x_here) * scales
-    n = (
-        gl.program_id(0) * w.high
-        + gl.arange(0, w.high, gl.SliceLayout(1, gl.SliceLayout(0, w.sums)))[:, None]
-    )
+    n = gl.program_id(0) * w.BN + gl.arange(0, w.BN, gl.SliceLayout(1, gl.SliceLayout(0, w.sums)))[:, None]
     m = gl.arange(0, w.BM, gl.SliceLayout(0, gl.SliceLayout(0, w.sums)))[None, :]
     gl.store(out + m * N + n, gl.sum(sums, 0).to(out.dtype.element_ty), (m < M) & (n < N))
 
@@ -179,13 +150,11 @@ def has_few_rows(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor) ->
 
 
 @functools.cache
-def work_of(m: int, n: int, has_zeros: bool) -> FewRows:
-    """The more rows of W, the less often X is read: as many as leave a program for most multiprocessors.
-    And as many stages as registers have room for."""
-    columns = next((c for c in (4, 2) if triton.cdiv(n, 16 * c) >= FEWEST_PROGRAMS), 1)
+def work_of(m: int, has_zeros: bool) -> FewRows:
+    """As many stages as registers have room for."""
     if m > 8:
-        return FewRows(stages=2, BM=16, columns=columns, has_zeros=has_zeros)
-    return FewRows(stages=3 if has_zeros else 4, BM=8, columns=columns, has_zeros=has_zeros)
+        return FewRows(stages=2, BM=16, has_zeros=has_zeros)
+    return FewRows(stages=3 if has_zeros else 4, BM=8, has_zeros=has_zeros)
 
 
 def few_rows_gemm(
@@ -193,11 +162,11 @@ def few_rows_gemm(
 ) -> torch.Tensor:
     out = x.new_empty(len(x), len(packed))
     words, zero = packed.view(torch.int32), packed if zeros is None else zeros
-    work = work_of(*out.shape, zeros is not None)
+    work = work_of(len(x), zeros is not None)
     strides = (t.stride(0) for t in (x, words, scales, zero))
     start(
-        few_rows_kernel, (triton.cdiv(len(packed), work.high),),
+        few_rows_kernel, (triton.cdiv(len(packed), work.BN),),
         (x, words, scales, zero, out, *out.shape, scales.shape[1], *strides), x,
-        w=work.constant, num_warps=work.warps,
+        w=work.constant, num_warps=work.WARPS,
     )  # fmt: skip
     return out
