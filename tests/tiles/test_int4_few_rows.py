@@ -6,7 +6,6 @@ import math
 import re
 from pathlib import Path
 from types import ModuleType
-from unittest import mock
 
 import pytest
 import torch
@@ -14,9 +13,7 @@ import triton
 from seeded import Bug
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from assay.tiles.assembler import BF16_BITS, FP16_BITS
 from assay.tiles.emulate import EmulationError, emulate
-from assay.tiles.emulated_language import WORDS
 from assay.tiles.gate import HOPPER, assembled
 from assay.tiles.kernels import int4_few_rows as few
 from assay.tiles.kernels import int4_gemm as int4
@@ -100,55 +97,3 @@ def test_weights_go_from_memory_to_tensor_cores(m: int, dtype: str, has_zeros: b
     assert len(products) == 8 * (work.BM // 8) * work.stages
     between = text[products[0] : products[-1]]
     assert "shared" not in between and "bar.sync" not in between and "ld.global.v4" in between
-
-
-def halves(register: int, dtype: torch.dtype) -> torch.Tensor:
-    """The two numbers that a register holds."""
-    return torch.tensor([register], dtype=torch.int64).to(torch.int32).view(dtype)
-
-
-def ran(text: str, word: int, zeros: int, dtype: torch.dtype) -> list[float]:
-    """The eight numbers that these lines of PTX make of a word."""
-    registers = {"$4": word, "$12": zeros}
-
-    def value(name: str) -> int:
-        return registers[name] if name in registers else int(name, 0)
-
-    for line in text.strip("{ }").split(";")[1:-1]:
-        what, *names = line.replace(",", " ").split()
-        a, b, *c = map(value, names[1:])
-        if what == "shr.u32":
-            made = a >> b
-        elif what == "lop3.b32":
-            assert c[1] == 0xEA
-            made = (a & b) | c[0]
-        else:
-            assert what == {torch.bfloat16: "sub.bf16x2", torch.float16: "sub.f16x2"}[dtype]
-            difference = halves(a, dtype) - halves(b, dtype)
-            made = int(difference.view(torch.int32)) & 0xFFFFFFFF
-        registers[names[0]] = made
-    return torch.cat([halves(registers[f"${i}"], dtype) for i in range(4)]).tolist()
-
-
-@pytest.mark.parametrize(
-    ("text", "dtype", "one"),
-    [(BF16_BITS.value, torch.bfloat16, 0x4300), (FP16_BITS.value, torch.float16, 0x6400)],
-)
-def test_words_are_unpacked_as_the_emulator_does(text: str, dtype: torch.dtype, one: int) -> None:
-    for word in (0, 0xFFFFFFFF, 0x76543210, 0x89ABCDEF, 0xF0E1D2C3):
-        for zero in (0, 8, 15):
-            signed = torch.full((8,), word, dtype=torch.int64).to(torch.int32)
-            wanted = WORDS["four_bits"](signed, torch.tensor(zero), dtype).tolist()
-            assert ran(text, word, (one + zero) * 0x10001, dtype) == wanted
-
-
-def test_who_has_few_rows() -> None:
-    x, packed, scales = int4.inputs(16, 64, 256, 128, False, "cpu")
-    assert not few.has_few_rows(x, packed, scales)
-    with mock.patch.object(few, "runs_on_hopper", lambda *_: True):
-        assert few.has_few_rows(x, packed, scales)
-        assert not few.has_few_rows(torch.cat((x, x[:1])), packed, scales)
-        assert not few.has_few_rows(x, packed, scales.repeat_interleave(2, 1))
-        wide = torch.zeros(16, 257, dtype=x.dtype)
-        assert not few.has_few_rows(wide[:, 1:], packed, scales)
-        assert not few.has_few_rows(x, torch.zeros(64, 130, dtype=torch.uint8)[:, :128], scales)

@@ -24,6 +24,12 @@ FOUR_BITS: Any = gl.constexpr(
 )
 BF16_BITS: Any = gl.constexpr(FOUR_BITS.value.replace("ONE", "0x43004300").replace("SUB", "sub.bf16x2"))
 FP16_BITS: Any = gl.constexpr(FOUR_BITS.value.replace("ONE", "0x64006400").replace("SUB", "sub.f16x2"))
+TWO_HALVES: Any = gl.constexpr(
+    "{ .reg .b32 a; and.b32 a, $1, 0xff; mul.lo.u32 a, a, 0x1001; lop3.b32 a, a, 0x000f000f, ONE, 0xea;"
+    " SUB $0, a, $3; }"
+)
+BF16_HALVES: Any = gl.constexpr(TWO_HALVES.value.replace("ONE", "0x43004300").replace("SUB", "sub.bf16x2"))
+FP16_HALVES: Any = gl.constexpr(TWO_HALVES.value.replace("ONE", "0x64006400").replace("SUB", "sub.f16x2"))
 EIGHT_ALIKE: Any = gl.constexpr("=&r,=&r,=&r,=&r" + ",r" * 16)
 
 
@@ -58,6 +64,18 @@ def four_bits(words, zeros, dtype: gl.constexpr):
     else:
         both = (zeros + 0x6400) * 0x10001
         made = gl.inline_asm_elementwise(FP16_BITS, EIGHT_ALIKE, [words, both], gl.float16, True, 8)
+    return made
+
+
+@jit
+def two_halves(byte, zeros, dtype: gl.constexpr):
+    """The two numbers of four bits in the lowest byte of a word that is there twice, less zeros, as above."""
+    if dtype == gl.bfloat16:
+        both = (zeros + 0x4300) * 0x10001
+        made = gl.inline_asm_elementwise(BF16_HALVES, "=r,r,r,r,r", [byte, both], gl.bfloat16, True, 2)
+    else:
+        both = (zeros + 0x6400) * 0x10001
+        made = gl.inline_asm_elementwise(FP16_HALVES, "=r,r,r,r,r", [byte, both], gl.float16, True, 2)
     return made
 
 

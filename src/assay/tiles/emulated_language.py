@@ -315,6 +315,7 @@ WORDS = {
     "fence_async_shared": fence_async_shared,
     "mma_v2": lambda a, b, acc: a.float() @ b.float() + acc,
     "four_bits": _four_bits,
+    "two_halves": lambda byte, zeros, dtype: ((byte >> torch.tensor([0, 4])) & 15).sub(zeros).to(dtype),
     "narrowed": lambda x, dtype: settled(x).to(dtype),
     "widened": lambda x, dtype: x.float(),
     "let_next_begin": _nothing,

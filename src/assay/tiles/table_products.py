@@ -96,7 +96,7 @@ def int4_gemm(m: int, n: int, k: int, *, group: int = 128) -> Row:
         setup=UNPACKED.format(group=group),
         base="Unpacked",
         candidate_base="Weights",
-        more=("assay.tiles.kernels.int4_few_rows",) if m <= MOST_ROWS else (),
+        more=(f"assay.tiles.kernels.int4_{'few_rows' if m <= MOST_ROWS else 'hopper'}",),
     )
 
 

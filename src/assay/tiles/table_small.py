@@ -17,7 +17,8 @@ def small_rows() -> Iterator[Row]:
     yield table_products.gemm("small", 300, 200, 520)
     for per_tensor in (False, True):
         yield table_products.fp8_gemm(160, 256, 384, per_tensor=per_tensor)
-    yield table_products.int4_gemm(5, 48, 256)
+    for m in (5, 40):
+        yield table_products.int4_gemm(m, 48, 256)
     yield table_products.conv2d(2, 16, 9, 24, stride=2)
     yield table_products.conv2d(1, 32, 6, 16, window=1, padding=0)
     yield table_products.conv2d_relu_maxpool(2, 16, 8, 24)

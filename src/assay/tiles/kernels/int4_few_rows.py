@@ -19,10 +19,9 @@ import triton
 
 from assay.tiles.assembler import four_bits
 from assay.tiles.hopper import gl, jit, mma_v2
-from assay.tiles.launch import can_be_described, runs_on_hopper, start
+from assay.tiles.launch import start
 from assay.tiles.work import Work
 
-GROUP = 128
 MOST_ROWS = 16
 
 
@@ -139,13 +138,6 @@ def few_rows_kernel(x, words, scale, zero, out, M, N, groups, x_row, w_row, s_ro
     n = gl.program_id(0) * w.BN + gl.arange(0, w.BN, gl.SliceLayout(1, gl.SliceLayout(0, w.sums)))[:, None]
     m = gl.arange(0, w.BM, gl.SliceLayout(0, gl.SliceLayout(0, w.sums)))[None, :]
     gl.store(out + m * N + n, gl.sum(sums, 0).to(out.dtype.element_ty), (m < M) & (n < N))
-
-
-def has_few_rows(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor) -> bool:
-    """And all else that this kernel wants."""
-    if len(x) > MOST_ROWS or x.shape[1] != GROUP * scales.shape[1] or not runs_on_hopper(x):
-        return False
-    return can_be_described(x) and can_be_described(packed)
 
 
 @functools.cache

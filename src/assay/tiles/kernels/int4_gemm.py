@@ -7,10 +7,10 @@ odd k after it in the high ones. Scales are (N, K / group) in X's type or float3
 bytes from 0 to 15, or 8 everywhere where none are given; a group is 64 or 128 entries.
 
 A step is one group: the product of X with q - 8, which both types hold exactly, is corrected for the zeros,
-scaled and added in float32, so that W itself is never rounded. On Hopper up to 16 rows of X have a kernel of
-their own (int4_few_rows.py), if groups are of 128 and all rows begin at multiples of 16 bytes. Elsewhere,
-where X has few rows, several programs share the groups of a block of W, and a second kernel adds up what they
-leave in float32, always in one order.
+scaled and added in float32, so that W itself is never rounded. On Hopper, if groups are of 128 and all rows
+begin at multiples of 16 bytes, int4_few_rows.py and, for more than 16 rows of X, int4_hopper.py answer.
+Elsewhere, where X has few rows, several programs share the groups of a block of W, and a second kernel adds
+up what they leave in float32, always in one order.
 
 Not covered: gradients, other packings (interleaved rows, zeros in four bits), a bias. Where X has many
 rows, W is unpacked again for each 128 of them.
@@ -25,7 +25,8 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
-from assay.tiles.kernels.int4_few_rows import few_rows_gemm, has_few_rows
+from assay.tiles.kernels.int4_few_rows import MOST_ROWS, few_rows_gemm
+from assay.tiles.kernels.int4_hopper import gemm_of_words, is_for
 from assay.tiles.launch import start
 from assay.tiles.op import op
 
@@ -114,8 +115,9 @@ def _int4_gemm(
     x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None
 ) -> torch.Tensor:
     m, n, groups = x.shape[0], packed.shape[0], scales.shape[1]
-    if has_few_rows(x, packed, scales):
-        return few_rows_gemm(x, packed, scales, zeros)
+    if is_for(*(t for t in (x, packed, scales, zeros) if t is not None)):
+        product = few_rows_gemm if m <= MOST_ROWS else gemm_of_words
+        return product(x, packed, scales, zeros)
     BM, BN, warps, stages = choose(m, zeros is not None)
     tiles = triton.cdiv(m, BM) * triton.cdiv(n, BN)
     splits, per_split = split(tiles, groups, is_short=BM <= SHORT)
@@ -221,6 +223,7 @@ ENTRY = Kernel(
         {"m": 12, "n": 100, "k": 640, "group": 128, "has_zeros": True},
         {"m": 40, "n": 200, "k": 256, "group": 128, "has_zeros": True},
         {"m": 150, "n": 130, "k": 192, "group": 64, "has_zeros": False},
+        {"m": 150, "n": 130, "k": 384, "group": 128, "has_zeros": False},
     ),
     sizes=tuple(_sizes(m) for m in (1, 4, 16, 64, 256, 1024)),
     cost=cost,

@@ -12,8 +12,8 @@ segment ends in when it begins with none, and its decay; one puts together what 
 ended in, walks again from there and writes y. With s those sums, a chunk's own part is
 (c_i.b_j) exp(s_i - s_j) dt_j for j <= i, times x; the rest is exp(s_i) c_i h.
 
-States and weights are rounded to the type of x for the tensor cores. Sums of dt a are float32: where they
-reach thousands within a chunk, decays lose digits.
+States and weights are rounded to the type of x for the tensor cores. Sums of dt a are float32: behind rows of
+a chunk that forget all, decays have three digits or more.
 
 On Hopper, heads of P = 64 with N = 128 in bf16 or fp16 that share b and c are for mamba2_hopper.py.
 
@@ -28,6 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.kernels.mamba2_ends import ALL_IS_FORGOTTEN
 from assay.tiles.kernels.mamba2_hopper import covers, mamba2_on_hopper
 from assay.tiles.launch import runs_on_hopper, start
 from assay.tiles.op import op
@@ -94,6 +95,8 @@ def _segment_kernel(
         step = tl.load(dt + row * dt_strides[1], mask=row < T, other=0.0).to(tl.float32)
         # What a bad step leaves is NaN from its row on, and nothing else is.
         lost = tl.where(step >= 0, step * pace, float("nan"))
+        # None is made stronger than it takes for nothing to be left: their sums keep their digits so.
+        lost = tl.where(lost < ALL_IS_FORGOTTEN, ALL_IS_FORGOTTEN, lost)
         step = tl.where(step >= 0, step, 0.0)
         decay, total = tl.cumsum(lost, 0), tl.sum(lost, 0)
         tl.store(sums + kept + first, decay)
