@@ -1,4 +1,4 @@
-"""int4_gemm (int4_gemm.py) on Hopper for up to 16 rows of X: W goes from memory into registers, is unpacked
+"""int4_gemm (int4_gemm.py) on Hopper for up to 8 rows of X: W goes from memory into registers, is unpacked
 there, and never lies in shared memory.
 
 A program has 16 rows of W, its four warps every fourth group of 128, each with sums of its own that are added
@@ -22,7 +22,7 @@ from assay.tiles.hopper import gl, jit, mma_v2
 from assay.tiles.launch import start
 from assay.tiles.work import Work
 
-MOST_ROWS = 16
+MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class FewRows(Work):
     A stage is a group of W for each warp.
     """
 
-    BM: int = 8
     has_zeros: bool = False
+    BM: ClassVar[int] = MOST_ROWS
     BN: ClassVar[int] = 16
     WARPS: ClassVar[int] = 4
 
@@ -141,11 +141,9 @@ def few_rows_kernel(x, words, scale, zero, out, M, N, groups, x_row, w_row, s_ro
 
 
 @functools.cache
-def work_of(m: int, has_zeros: bool) -> FewRows:
+def work_of(has_zeros: bool) -> FewRows:
     """As many stages as registers have room for."""
-    if m > 8:
-        return FewRows(stages=2, BM=16, has_zeros=has_zeros)
-    return FewRows(stages=3 if has_zeros else 4, BM=8, has_zeros=has_zeros)
+    return FewRows(stages=3 if has_zeros else 4, has_zeros=has_zeros)
 
 
 def few_rows_gemm(
@@ -153,7 +151,7 @@ def few_rows_gemm(
 ) -> torch.Tensor:
     out = x.new_empty(len(x), len(packed))
     words, zero = packed.view(torch.int32), packed if zeros is None else zeros
-    work = work_of(len(x), zeros is not None)
+    work = work_of(zeros is not None)
     strides = (t.stride(0) for t in (x, words, scales, zero))
     start(
         few_rows_kernel, (triton.cdiv(len(packed), work.BN),),

@@ -8,7 +8,7 @@ bytes from 0 to 15, or 8 everywhere where none are given; a group is 64 or 128 e
 
 A step is one group: the product of X with q - 8, which both types hold exactly, is corrected for the zeros,
 scaled and added in float32, so that W itself is never rounded. On Hopper, if groups are of 128 and all rows
-begin at multiples of 16 bytes, int4_few_rows.py and, for more than 16 rows of X, int4_hopper.py answer.
+begin at multiples of 16 bytes, int4_few_rows.py and, for more than 8 rows of X, int4_hopper.py answer.
 Elsewhere, where X has few rows, several programs share the groups of a block of W, and a second kernel adds
 up what they leave in float32, always in one order.
 
@@ -220,7 +220,7 @@ ENTRY = Kernel(
     cases=(
         {"m": 1, "n": 192, "k": 512, "group": 128, "has_zeros": False},
         {"m": 5, "n": 100, "k": 448, "group": 64, "has_zeros": True},
-        {"m": 12, "n": 100, "k": 640, "group": 128, "has_zeros": True},
+        {"m": 7, "n": 100, "k": 640, "group": 128, "has_zeros": True},
         {"m": 40, "n": 200, "k": 256, "group": 128, "has_zeros": True},
         {"m": 150, "n": 130, "k": 192, "group": 64, "has_zeros": False},
         {"m": 150, "n": 130, "k": 384, "group": 128, "has_zeros": False},

@@ -187,7 +187,7 @@ def choose(m: int, n: int, processors: int, has_zeros: bool) -> Int4Gemm:
     consumers = 2 if triton.cdiv(m, BM) * triton.cdiv(n, 128) >= processors * 3 // 4 else 1
     blocks = 1 if BM == 128 else 2
     stage_bytes = blocks * (consumers * 64 * 64 + BM * GROUP * 2)
-    stages = min(MOST_BYTES // stage_bytes, 8)
+    stages = min(MOST_BYTES // stage_bytes, 6)
     return Int4Gemm(stages=stages, consumers=consumers, BM=BM, blocks=blocks, has_zeros=has_zeros)
 
 
