@@ -506,6 +506,19 @@ def test_an_honest_candidate_passes_the_deep_level(
     assert verdict.policy["deep"] is True and verdict.seconds["deep"] > 0
 
 
+def test_what_no_case_tells_from_wrong_answers_is_inspected_as_well(
+    equipped: Callable[[dict[str, str]], Judge], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory accesses may be wrong whatever its answers are."""
+    path = tmp_path / "problem.py"
+    path.write_text(TINY.replace("torch.relu(x) + 1.0", "0 * x"))
+    judge = equipped({"memcheck": error_in("mine(float *)")})
+    monkeypatch.setattr(judge, "policy", replace(judge.policy, allow_flawed=True))
+    verdict = judge.evaluate(load_problem(path), candidate(RIGHT.replace("+ 1.0", "* 0.0")))
+    assert verdict.problem.flaws and verdict.status == "rejected"
+    assert [f.code for f in verdict.findings if f.fatal] == ["memcheck"]
+
+
 def test_an_interrupt_does_not_wait_for_the_tools(
     equipped: Callable[[dict[str, str]], Judge], problem: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

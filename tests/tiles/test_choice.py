@@ -267,6 +267,21 @@ def test_a_product_of_few_bits_is_torchs_where_torch_takes_it(table: Table, laun
     assert len(launched) == 1
 
 
+def test_a_product_of_scaled_blocks_is_torchs_where_torch_reads_their_scales_alone(
+    table: Table, launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuBLAS takes scales of four blocks of K at once: where there are three, it reads what lies behind."""
+    table(row("fp8_gemm", "blocks", 0.5, m=1, n=1, k=1))
+    given: list[Any] = []
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *args, **_: given.append(args) or args[0].bfloat16())
+    a, b, scale_a, scale_b = fp8_gemm.inputs(128, 256, 512, False, "cpu")
+    fp8_gemm._fp8_gemm(a, b, scale_a, scale_b)
+    fp8_gemm._fp8_gemm(a, b, scale_a, scale_b.T.contiguous().T)
+    assert not launched and [args[3].stride() for args in given] == 2 * [(1, 4)]
+    fp8_gemm._fp8_gemm(*fp8_gemm.inputs(128, 256, 384, False, "cpu"))
+    assert len(launched) == 1 and len(given) == 2
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_forward_only_is_torchs_where_that_is_faster(
     table: Table, launched: list[Any], is_causal: bool

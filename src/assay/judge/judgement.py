@@ -148,7 +148,7 @@ class Judgement:
         )
         by_seed = self._state == "by seed"
         subject = Subject(self._candidate, load, payload, self._caches, by_seed)
-        self._findings += inspect(self._shop, subject, self._telling(), self._prepared.precision)
+        self._findings += inspect(self._shop, subject, self._passed(), self._prepared.precision)
 
     def _in_child(self, built: bytes) -> None:
         """Gate 1 in a fresh child, and its end."""
@@ -236,10 +236,13 @@ class Judgement:
 
     def _telling(self) -> list[PreparedCase]:
         """The cases it passed that tell a right answer from a wrong one."""
+        return [case for case in self._passed() if case.calibration.discriminates]
+
+    def _passed(self) -> list[PreparedCase]:
+        """But for those of nothing, of which every answer is right."""
         pairs = zip(self._prepared.cases, self._cases, strict=False)
-        passed = [c for c, result in pairs if result.outcome == "passed" and c.calibration.discriminates]
-        # Of nothing, every answer is right.
-        return [c for c in passed if all(0 not in shape for shape in c.calibration.shapes)]
+        passed = [case for case, result in pairs if result.outcome == "passed"]
+        return [case for case in passed if all(0 not in shape for shape in case.calibration.shapes)]
 
     def _weigh_refusals(self) -> None:
         """Refusing a derived case is fair; refusing every case that tells right from wrong proves nothing."""

@@ -200,10 +200,11 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
 
 
 def _is_torchs(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> bool:
-    """Where the sides are multiples of what torch asks for."""
+    """Where the sides are multiples of what torch asks for, and scales are of fours along K, as which cuBLAS
+    reads them: else it reads what lies behind, and torch does not say so."""
     per_tensor = _is_one(scale_a, scale_b)
     (m, k), n = a.shape, b.shape[0]
-    if n % 16 or k % 16 or not (per_tensor or n % BLOCK == k % BLOCK == 0):
+    if n % 16 or k % 16 or not (per_tensor or n % BLOCK == k % (4 * BLOCK) == 0):
         return False
     return is_torchs("fp8_gemm", "one scale" if per_tensor else "blocks", a.device, m=m, n=n, k=k)
 
@@ -213,7 +214,9 @@ def _by_torch(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     if _is_one(scale_a, scale_b):
         scales = scale_a.view(()), scale_b.view(())
         return torch._scaled_mm(a, b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=True)
-    return torch._scaled_mm(a, b.T, scale_a.T.contiguous().T, scale_b.T, out_dtype=torch.bfloat16)
+    return torch._scaled_mm(
+        a, b.T, scale_a.T.contiguous().T, scale_b.contiguous().T, out_dtype=torch.bfloat16
+    )
 
 
 @_fp8_gemm.register_fake
