@@ -21,6 +21,8 @@ from assay.tiles.kernels import (
     attention_two_walks,
     fp8_gemm,
     gemm,
+    int4_gemm,
+    int4_hopper,
     mamba2,
     mamba2_hopper,
 )
@@ -76,9 +78,11 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
         before[:] = [one for one in arguments[3:] if isinstance(one, torch.Tensor)]
 
     stubs = {"launch": launch, "describe": described, "multiprocessors": lambda tensor: 2}
-    for module in (attention, attention_causal_walk, attention_one_walk, attention_two_walks, fp8_gemm, gemm):
+    walks = (attention_causal_walk, attention_one_walk, attention_two_walks)
+    for module in (attention, *walks, fp8_gemm, gemm, int4_hopper):
         _replace(monkeypatch, module, **{name: stub for name, stub in stubs.items() if hasattr(module, name)})
-    monkeypatch.setattr(fp8_gemm, "runs_on_hopper", lambda *tensors: True)
+    for module in (fp8_gemm, int4_hopper):
+        monkeypatch.setattr(module, "runs_on_hopper", lambda *tensors: True)
     monkeypatch.setattr(attention_backward, "start", noted)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     return found
@@ -101,6 +105,18 @@ def test_gemm(emulated: Any, is_transposed: bool) -> None:
 def test_fp8_gemm(emulated: Any, per_tensor: bool) -> None:
     given = fp8_gemm.inputs(150, 136, 272, per_tensor, "cpu")
     assert relative(fp8_gemm._fp8_gemm(*given), fp8_gemm.reference(*given)) < ROUNDED
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 130, 384), (40, 7, 256), (150, 200, 128)])
+def test_int4_gemm(emulated: list[tuple[Any, bool]], m: int, n: int, k: int, has_zeros: bool) -> None:
+    given = int4_gemm.inputs(m, n, k, 128, has_zeros, "cpu")
+    wanted = int4_gemm.reference(*given)
+    apart = torch.zeros(m, k + 8).bfloat16()[:, :k].copy_(given[0])
+    for x in (given[0], apart):
+        got = int4_gemm._int4_gemm(x, *given[1:], *(() if has_zeros else (None,)))
+        assert relative(got, wanted) < ROUNDED and got.is_contiguous()
+    assert emulated[0] == (int4_hopper.int4_gemm_kernel, False)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
