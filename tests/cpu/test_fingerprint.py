@@ -73,6 +73,13 @@ def test_other_keys_give_other_fingerprints() -> None:
     assert len(prints) == 6
 
 
+def test_what_was_seen_before_something_larger_has_the_same_fingerprint() -> None:
+    printer, data = Fingerprinter(CPU), random_bytes(50_001)
+    before = printer.of(data)
+    printer.of(random_bytes((9 << 20) + 3))
+    assert printer.of(data) == before
+
+
 def test_exchanged_rows_show() -> None:
     """Each row of 8 MiB has a multiplier of its own: what lies in one does not count for another."""
     row = 8 << 20

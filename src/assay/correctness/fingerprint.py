@@ -12,16 +12,15 @@ import torch
 
 _ROW_WORDS = 1 << 20
 _ROWS = 16
+_FEW_WORDS = 1 << 12
 
 
 class Fingerprinter:
     """Fingerprints under one secret key."""
 
     def __init__(self, device: torch.device) -> None:
-        generator = torch.Generator(device=device).manual_seed(secrets.randbits(62))
-        low, high = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max
-        self._keys = torch.randint(low, high, (_ROW_WORDS,), device=device, generator=generator) | 1
-        self._row_keys = torch.randint(low, high, (1 << 16,), device=device, generator=generator) | 1
+        self._generator = torch.Generator(device=device).manual_seed(secrets.randbits(62))
+        self._keys, self._row_keys = self._draw(_FEW_WORDS), self._draw(_FEW_WORDS)
         self._tail_key = secrets.randbits(61) | 1
 
     def of(self, flat_bytes: torch.Tensor) -> int:
@@ -29,9 +28,11 @@ class Fingerprinter:
         words = flat_bytes[: flat_bytes.numel() // 8 * 8].view(torch.int64)
         whole = words.numel() // _ROW_WORDS * _ROW_WORDS
         rows = words[:whole].view(-1, _ROW_WORDS)
+        self._keys = self._enough(self._keys, min(words.numel(), _ROW_WORDS))
+        self._row_keys = self._enough(self._row_keys, rows.shape[0])
         sums: list[torch.Tensor] = []
         for start in range(0, rows.shape[0], _ROWS):
-            each = (rows[start : start + _ROWS] * self._keys).sum(-1)
+            each = (rows[start : start + _ROWS] * self._keys[:_ROW_WORDS]).sum(-1)
             sums.append((each * self._row_keys[start : start + each.numel()]).sum())
         if rest := words.numel() - whole:
             sums.append((words[whole:] * self._keys[:rest]).sum() * self._tail_key)
@@ -39,3 +40,13 @@ class Fingerprinter:
             ends = flat_bytes[-tail:].to(torch.int64) + 1
             sums.append((ends * self._keys[:tail]).sum() * (self._tail_key + 2))
         return int(torch.stack(sums).sum()) if sums else 0
+
+    def _enough(self, keys: torch.Tensor, count: int) -> torch.Tensor:
+        """At least so many, the same ones first: a process draws as many as its largest data need."""
+        missing = count - keys.numel()
+        return keys if missing <= 0 else torch.cat((keys, self._draw(max(missing, keys.numel()))))
+
+    def _draw(self, count: int) -> torch.Tensor:
+        ends = torch.iinfo(torch.int64)
+        device = self._generator.device
+        return torch.randint(ends.min, ends.max, (count,), device=device, generator=self._generator) | 1
