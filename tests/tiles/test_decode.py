@@ -361,7 +361,7 @@ PACKED = packed([4, 5], [6, 7], 4, 2)
         (varlen.ENTRY, {0: PACKED[0][:, :3]}, "3 heads cannot share 2"),
         (varlen.ENTRY, {k: PACKED[k][..., :32] for k in range(3)}, "heads of 32"),
         (varlen.ENTRY, {0: PACKED[0][0]}, "want"),
-        (varlen.ENTRY, {5: True, 6: -1.0}, "positive"),
+        (varlen.ENTRY, {5: True, 6: -1.0}, "above 0"),
         (varlen.ENTRY, {0: PACKED[0][:1, :1].expand(2**16, 2**10, 64)}, "split"),
     ],
 )

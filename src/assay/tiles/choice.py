@@ -12,6 +12,7 @@ import functools
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,14 @@ MOST_FOUND = 4096
 answer = "faster"
 noted: list[tuple[Question, str]] | None = None
 """What was asked and what it was told, while somebody wants to know."""
+
+
+class _Here(threading.local):
+    is_kernels = False
+    """Whether this thread is in a call that only kernels answer."""
+
+
+_here = _Here()
 
 
 class BadTable(ValueError):
@@ -76,9 +85,15 @@ def is_torchs(kernel: str, kind: str, device: torch.device, **sizes: int) -> boo
 _FOUND: dict[tuple[Any, ...], Found] = {}
 
 
+def who() -> str:
+    """Answers in this thread."""
+    return "tiles" if _here.is_kernels else answer
+
+
 def ask(kernel: str, kind: str, device: torch.device, sizes: Mapping[str, int]) -> bool:
-    if answer != "faster":
-        found = Found(answer == "torch", f"{answer}: always, as was asked for")
+    asked = who()
+    if asked != "faster":
+        found = Found(asked == "torch", f"{asked}: always, as was asked for")
     else:
         key = (kernel, kind, device, *sizes.values())
         found = _FOUND.get(key)
@@ -192,7 +207,19 @@ def always(who: str) -> Until:
     return Until(before)
 
 
-always(os.environ.get(VARIABLE) or answer)
+def by_kernels(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A call in which no torch answers; other threads go on as they are."""
+    before, _here.is_kernels = _here.is_kernels, True
+    try:
+        return function(*arguments)
+    finally:
+        _here.is_kernels = before
+
+
+try:
+    always(os.environ.get(VARIABLE) or answer)
+except ValueError as error:
+    raise ValueError(f"{VARIABLE}: {error}") from None
 
 
 def chosen(function: Callable[..., Any], *arguments: Any, **named: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,17 @@ def need_dtype(*tensors: torch.Tensor, of: tuple[torch.dtype, ...]) -> None:
     for tensor in tensors:
         if tensor.dtype != first:
             raise Unsupported(f"types differ: {first} and {tensor.dtype}")
+
+
+def need_scale(scale: float | None, d: int) -> float:
+    """Of scores, for heads of d. Kernels mask before they scale, and keep the largest score."""
+    if scale is None:
+        if not d:
+            raise Unsupported("heads of no columns have no scale: give them some")
+        return d**-0.5
+    if not 0 < scale < math.inf:
+        raise Unsupported(f"a scale of {scale}: use a number above 0")
+    return scale
 
 
 def need_few(*tensors: torch.Tensor) -> None:

@@ -106,7 +106,7 @@ class _Place:
 def call_of(kernel: Any, *given: Any) -> tuple[Any, ...]:
     """What makes a call the same as another: where its tensors lie and how, all else that it is given, and
     who is to answer."""
-    call = [kernel.fn, choice.answer]  # whose hashes take no time
+    call = [kernel.fn, choice.who()]  # whose hashes take no time
     for one in given:
         if isinstance(one, Tensor):
             call += one.data_ptr(), one.dtype, one.shape, one.stride()

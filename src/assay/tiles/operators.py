@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.compiler import is_compiling
 
-from assay.tiles.choice import always
+from assay.tiles.choice import by_kernels
 from assay.tiles.op import OPERATORS, Op
 
 
@@ -25,8 +25,7 @@ class Tiles:
     def __call__(self, *args: Any) -> Any:
         if is_compiling():
             return self._op(*args)
-        with always("tiles"):
-            return self._op(*args)
+        return by_kernels(self._op, *args)
 
 
 @functools.cache

@@ -33,31 +33,58 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSON file")
     parser.add_argument("--small", action="store_true", help="every kernel at small sizes, for --deep")
     parser.add_argument("--missing", action="store_true", help="rows that the file does not have yet")
-    parser.add_argument("--within", type=float, default=math.inf, help="begin no row after so many seconds")
+    parser.add_argument("--within", type=seconds, default=math.inf, help="begin no row after so many seconds")
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
     if options.missing and not options.out:
         parser.error("--missing wants the file: --out")
+    try:
+        known = had(options.out, options.arguments) if options.out else set()
+    except ValueError as error:
+        parser.error(str(error))
+    wanted = [
+        row for row in (small_rows() if options.small else rows()) if fnmatch.fnmatch(row.label, options.only)
+    ]
+    if not wanted:
+        parser.error(f"no row matches {options.only!r}: labels are like 'gemm 1024 1024x1024x1024'")
     ends = time.monotonic() + options.within
-    known = had(options.out, options.arguments) if options.missing else set()
     print(LINE.format(label="", lines="lines", reference="against", ratio="ratio", percent="of the limit"))
-    for row in small_rows() if options.small else rows():
-        if fnmatch.fnmatch(row.label, options.only) and row.label not in known and time.monotonic() < ends:
+    for row in wanted:
+        if not (options.missing and row.label in known) and time.monotonic() < ends:
             told = _missing(row) if isinstance(row, Missing) else measured(row, options.arguments)
             if options.out:
                 keep(told, options.out)
 
 
+def seconds(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise ValueError
+    return number
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Rows that the file has; none if it is to be made."""
+    try:
+        if not path.parent.is_dir():
+            raise ValueError(f"there is no folder {path.parent}")
+        found = json.loads(path.read_text()) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be kept: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(row, dict) and "label" in row for row in found):
+        raise ValueError(f"{path} is no table of rows: name another file")
+    return found
+
+
 def had(path: Path, arguments: list[str]) -> set[str]:
     """Labels of rows of which the file says what is asked: passed, and timed if times are wanted."""
-    found = json.loads(path.read_text()) if path.exists() else []
-    passed = [row for row in found if row["status"] == "passed"]
-    return {row["label"] for row in passed if row["speed"] or "--no-speed" in arguments}
+    passed = [row for row in read(path) if row.get("status") == "passed"]
+    return {row["label"] for row in passed if row.get("speed") or "--no-speed" in arguments}
 
 
 def keep(told: dict[str, Any], path: Path) -> None:
     """In the place of what the file says of the same row, or behind the others."""
-    found = {row["label"]: row for row in json.loads(path.read_text())} if path.exists() else {}
+    found = {row["label"]: row for row in read(path)}
     path.write_text(json.dumps(list((found | {told["label"]: told}).values()), indent=1))
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from assay.tiles.choice import bits, is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, need_scale
 from assay.tiles.kernels import plain
 from assay.tiles.launch import again, aligned, call_of, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.op import op
@@ -31,6 +31,8 @@ STEPS = {64: {"BN": 128, "stages": 2}, 128: {"BN": 128, "stages": 2}, 256: {"BN"
 SMALL_HEAD = 64
 """Registers hold three consumers. Causal tiles of as many queries have more to mask: those have two."""
 MOST_GRADIENT_SIZE = 128
+MOST_HEADS = 65_535
+"""Of a whole batch, where they are a grid's second axis: around the gradients, and on other GPUs."""
 LOG2_E = math.log2(math.e)
 CACHED_BYTES = 12 * 2**20
 """What the L2 cache holds of keys and values beside everything else."""
@@ -214,7 +216,7 @@ def together(keys: torch.Tensor, is_causal: bool) -> int:
 def _together(heads: int, head_bytes: int, is_causal: bool) -> int:
     if is_causal and head_bytes >= BALANCED_FROM:
         return heads
-    return max(CACHED_BYTES // (2 * head_bytes), 1)
+    return min(max(CACHED_BYTES // (2 * head_bytes), 1), heads)
 
 
 @functools.cache
@@ -231,13 +233,14 @@ def reference(
 ) -> torch.Tensor:
     group = q.shape[1] // k.shape[1]
     keys, values = (x.float().repeat_interleave(group, 1) for x in (k, v))
-    scores = q.float() @ keys.mT * (scale or q.shape[-1] ** -0.5)
-    if is_causal:
-        s, t = scores.shape[-2:]
-        hidden = torch.ones(s, t, dtype=torch.bool, device=q.device).triu(t - s + 1)
-        scores = scores.masked_fill(hidden, -math.inf)
+    scores = q.float() @ keys.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if not is_causal:
+        return (scores.softmax(-1) @ values).to(q.dtype)
+    s, t = scores.shape[-2:]
+    hidden = torch.ones(s, t, dtype=torch.bool, device=q.device).triu(t - s + 1)
     # A query that sees no key has no weights: its output is zero.
-    return (scores.softmax(-1).nan_to_num(0.0) @ values).to(q.dtype)
+    weights = scores.masked_fill(hidden, -math.inf).softmax(-1).masked_fill(hidden, 0.0)
+    return (weights @ values).to(q.dtype)
 
 
 @op("attention", has_backward=True)
@@ -305,11 +308,11 @@ def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
 ) -> torch.Tensor:
     """Q (batch, heads, S, D) against K and V (batch, kv_heads, T, D); each of them serves heads /
-    kv_heads queries.
+    kv_heads queries. The scale is above 0; D**-0.5 unless given.
 
     Where this is no Hopper, plain Triton answers, and says so. For head sizes other than 64, 128 and 256
-    (which has no gradients), if gradients are needed on another GPU, or where torch was measured to be
-    faster, it is torch's own attention.
+    (which has no gradients), for more than 65,535 heads of a batch with gradients, if these are needed on
+    another GPU, or where torch was measured to be faster, it is torch's own attention.
     """
     need_alike(q, k, v, of=(torch.bfloat16, torch.float16))
     wide, narrow = q.shape, k.shape
@@ -318,6 +321,7 @@ def attention(
         raise Unsupported(f"{shapes}: want (batch, heads, S, D) and twice (batch, kv_heads, T, D)")
     if narrow[1] == 0 or wide[1] % narrow[1]:
         raise Unsupported(f"{wide[1]} heads cannot share {narrow[1]}")
+    scale = need_scale(scale, wide[3])
     if not q.is_cuda or q.numel() == 0 or k.numel() == 0:
         return reference(q, k, v, is_causal, scale)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -325,9 +329,9 @@ def attention(
     is_hopper = runs_on_hopper(q, k, v)
     most = MOST_GRADIENT_SIZE if is_hopper else 0
     records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if d not in STEPS or (d > most and records):
+    is_too_many = wide[0] * wide[1] > MOST_HEADS and (records or not is_hopper)
+    if d not in STEPS or (d > most and records) or is_too_many:
         return _by_torch(q, k, v, is_causal, scale)
-    scale = scale or d**-0.5
     if not is_hopper:
         return plain.told("attention", plain.plain_attention, q.device)(q, k, v, is_causal, scale)
     return _on_hopper(q, k, v, is_causal, scale, records)

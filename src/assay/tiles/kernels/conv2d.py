@@ -216,8 +216,14 @@ def need_images(
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise Unsupported(f"a bias of {tuple(bias.shape)} for {weight.shape[0]} output channels")
-    pairs = [(step, step) if isinstance(step, int) else tuple(step) for step in steps]
-    if any(len(pair) != 2 for pair in pairs) or min(*pairs[0], *pairs[2]) < 1 or min(pairs[1]) < 0:
+    pairs = [step if isinstance(step, tuple | list) else (step, step) for step in steps]
+    are_whole = all(isinstance(value, int | torch.SymInt) for pair in pairs for value in pair)
+    if (
+        not are_whole
+        or any(len(pair) != 2 for pair in pairs)
+        or min(*pairs[0], *pairs[2]) < 1
+        or min(pairs[1]) < 0
+    ):
         raise Unsupported(
             f"stride, padding, dilation are {steps}: use one or two of each, from 1, 0 and 1 on"
         )

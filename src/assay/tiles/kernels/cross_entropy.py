@@ -305,9 +305,9 @@ def cross_entropy(
     need_dtype(logits, of=DTYPES)
     if targets.dtype != torch.int64:
         raise Unsupported(f"targets of {targets.dtype} are not supported: use int64")
-    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+    if logits.ndim != 2 or targets.shape != logits.shape[:1] or 0 == logits.shape[1] < len(logits):
         shapes = f"{tuple(logits.shape)} and {tuple(targets.shape)}"
-        raise Unsupported(f"logits and targets of {shapes}: use (rows, classes) and (rows,)")
+        raise Unsupported(f"logits and targets of {shapes}: use (rows, classes), one at least, and (rows,)")
     if reduction not in ("mean", "none"):
         raise Unsupported(f"reduction '{reduction}' is not supported: use mean or none")
     if max(logits.shape) > MOST_ELEMENTS - MEAN_PARTS:

@@ -130,7 +130,11 @@ def reference(
     pages = torch.where(is_used, page_table, 0).long()
     is_seen = torch.arange(page_table.shape[1] * page_size, device=q.device) < keys_seen
     keys, values = (
-        cache[pages].float().flatten(1, 2).masked_fill(~is_seen[..., None, None], 0.0)
+        # Which refuses pages that are not there, less than zero among them.
+        cache.index_select(0, pages.flatten())
+        .float()
+        .view(batch, -1, kv_heads, d)
+        .masked_fill(~is_seen[..., None, None], 0.0)
         for cache in (k_cache, v_cache)
     )
     queries = q.float().view(batch, kv_heads, heads // kv_heads, d)

@@ -250,15 +250,24 @@ def _keep(ctx, inputs, output) -> None:
     ctx.has_residual = residual is not None
 
 
+def _let_through(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str, grad: torch.Tensor
+) -> torch.Tensor:
+    """By an activation; where gradients are recorded, so is this, for second ones."""
+    is_recorded = torch.is_grad_enabled()
+    with torch.enable_grad():
+        before = gemm(a, b, bias).float()
+        if not (is_recorded and before.requires_grad):
+            before = before.detach().requires_grad_()
+        after = ACTIVATIONS[activation](before)
+        (through,) = torch.autograd.grad(after, before, grad.float(), create_graph=is_recorded)
+    return through.to(a.dtype)
+
+
 def _backward(ctx, grad):
     """The two products; what an activation lets through is computed again, from float32 sums."""
     a, b, bias = ctx.saved_tensors
-    through = grad
-    if ctx.activation:
-        with torch.enable_grad():
-            before = gemm(a, b, bias).detach().float().requires_grad_()
-            through = torch.autograd.grad(ACTIVATIONS[ctx.activation](before), before, grad.float())[0]
-        through = through.to(a.dtype)
+    through = _let_through(a, b, bias, ctx.activation, grad) if ctx.activation else grad
     of_a, of_b = gemm(through, b.T), gemm(a.T, through)
     of_bias = through.float().sum(0).to(a.dtype) if bias is not None else None
     return of_a, of_b, of_bias, grad if ctx.has_residual else None, None
@@ -304,7 +313,7 @@ def _check(
 ) -> None:
     given = (a, b) if bias is residual is None else [t for t in (a, b, bias, residual) if t is not None]
     need_alike(*given, of=(torch.bfloat16, torch.float16))
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         names = ", ".join(filter(None, ACTIVATIONS))
         raise Unsupported(f"there is no activation {activation!r}: use one of {names}")
     if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[0]:

@@ -160,7 +160,8 @@ def split(tiles: int, groups: int, *, is_short: bool) -> tuple[int, int]:
 def int4_gemm(
     x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """x (..., K) @ W^T, with W (N, K) packed as (N, K / 2) bytes, and scales and zeros (N, K / group)."""
+    """x (..., K) @ W^T, with W (N, K) packed as (N, K / 2) bytes, and scales and zeros (N, K / group).
+    Zeros are 0 to 15, which is not checked."""
     _check(x, packed, scales, zeros)
     given = [t for t in (x, packed, scales, zeros) if t is not None]
     shape = (*x.shape[:-1], packed.shape[0])

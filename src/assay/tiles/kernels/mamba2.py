@@ -158,7 +158,7 @@ def _output_kernel(
 def reference(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None) -> Tensor:
     """The recurrence, one step after the other."""
     wide, step = x.float(), torch.where(dt < 0, torch.nan, dt.float())
-    per_head = x.shape[2] // b.shape[2]
+    per_head = x.shape[2] // max(1, b.shape[2])
     inward, outward = (t.float().repeat_interleave(per_head, 2) for t in (b, c))
     decay = (step * torch.where(a > 0, torch.nan, a.float())).exp()
     state = wide.new_zeros(x.shape[0], x.shape[2], x.shape[3], b.shape[3])
@@ -237,13 +237,16 @@ def mamba2(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | N
 
 
 def _check_shapes(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None) -> None:
-    told = ", ".join(str(tuple(t.shape)) for t in (x, dt, a, b, c))
-    wanted = "use (batch, T, heads, P), (batch, T, heads), (heads), and (batch, T, groups, N) for b and c"
-    if x.ndim != 4 or b.ndim != 4 or b.shape != c.shape or b.shape[:2] != x.shape[:2]:
+    is_fit = x.ndim == b.ndim == 4 and b.shape == c.shape and b.shape[:2] == x.shape[:2]
+    if (
+        not is_fit
+        or dt.shape != x.shape[:3]
+        or not all(t.shape == x.shape[2:3] for t in (a, d) if t is not None)
+    ):
+        told = ", ".join(str(tuple(t.shape)) for t in (x, dt, a, b, c))
+        wanted = "use (batch, T, heads, P), (batch, T, heads), (heads), and (batch, T, groups, N) for b and c"
         raise Unsupported(f"{told}: {wanted}")
     heads, p, groups, n = *x.shape[2:], *b.shape[2:]
-    if dt.shape != x.shape[:3] or a.shape != (heads,) or (d is not None and d.shape != (heads,)):
-        raise Unsupported(f"{told}: {wanted}")
     if heads % groups if groups else heads:
         raise Unsupported(f"{heads} heads cannot share {groups} groups: use a divisor")
     if p not in (16, 32) and (p % 64 or not p):

@@ -270,7 +270,7 @@ def topk_route(logits: torch.Tensor, k: int) -> Route:
         raise Unsupported(
             f"logits of shape {tuple(logits.shape)}: give (tokens, experts up to {MOST_EXPERTS})"
         )
-    if not 0 < k <= min(MOST_K, logits.shape[1]):
+    if not isinstance(k, int | torch.SymInt) or not 0 < k <= min(MOST_K, logits.shape[1]):
         raise Unsupported(
             f"k = {k} of {logits.shape[1]} experts: use 1 to {MOST_K}, and no more than there are"
         )

@@ -24,7 +24,16 @@ import torch
 import triton
 import triton.language as tl
 
-from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.kernel import (
+    Cost,
+    Kernel,
+    Unsupported,
+    launches,
+    need_dtype,
+    need_few,
+    need_scale,
+    needs_gradients,
+)
 from assay.tiles.launch import start
 from assay.tiles.op import op
 
@@ -117,7 +126,7 @@ def reference(
     scale: float | None = None,
 ) -> torch.Tensor:
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    ends_q, ends_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    ends_q, ends_k = _ends(cu_seqlens_q, len(q)), _ends(cu_seqlens_k, len(k))
     group = q.shape[1] // k.shape[1]
     made = []
     for b in range(len(ends_q) - 1):
@@ -133,6 +142,13 @@ def reference(
         weights = scores.masked_fill(hidden, -math.inf).softmax(-1).masked_fill(hidden, 0.0)
         made.append((weights @ values).transpose(0, 1).to(q.dtype))
     return torch.cat([*made, torch.zeros_like(q[ends_q[-1] :])])
+
+
+def _ends(cu_seqlens: torch.Tensor, total: int) -> list[int]:
+    ends = cu_seqlens.tolist()
+    if ends[0] != 0 or ends[-1] > total or ends != sorted(ends):
+        raise Unsupported(f"cu_seqlens of {ends} for {total} rows: want 0, and no number less than the last")
+    return ends
 
 
 def blocks_for(d: int, element_bytes: int, rows_each: float) -> dict[str, int]:
@@ -156,6 +172,8 @@ def _varlen(
     is_causal: bool,
     scale: float,
 ) -> torch.Tensor:
+    if not launches(q):  # an operator all the same: what it looks like is known before its ends are read
+        return reference(q, k, v, cu_seqlens_q, cu_seqlens_k, is_causal, scale)
     q, k, v = (_even(x) for x in (q, k, v))
     (total_q, heads, d), batch = q.shape, cu_seqlens_q.numel() - 1
     out = q.new_empty(q.shape)
@@ -198,13 +216,15 @@ def varlen_attention(
     cu_seqlens_q, cu_seqlens_k: (batch + 1,), int32: where each sequence begins, and where the last ends.
     scale: D**-0.5 unless given.
     """
-    _check(q, k, v, cu_seqlens_q, cu_seqlens_k, scale)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    scale = need_scale(scale, q.shape[-1])
     if 0 in (*q.shape, *k.shape) or cu_seqlens_q.numel() == 1:
         return torch.zeros_like(q)
+    is_recorded = needs_gradients(q, k, v)
     if not launches(q, k, v, cu_seqlens_q, cu_seqlens_k):
-        return reference(q, k, v, cu_seqlens_q, cu_seqlens_k, is_causal, scale)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        answer = reference if is_recorded else _varlen
+        return answer(q, k, v, cu_seqlens_q, cu_seqlens_k, is_causal, scale)
+    if is_recorded:
         raise Unsupported("varlen_attention has no gradients: call it under torch.no_grad()")
     if q.dtype == torch.bfloat16 and not q.is_cuda:
         # The interpreter multiplies the bits of bfloat16 instead of its values.
@@ -219,7 +239,6 @@ def _check(
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
-    scale: float | None,
 ) -> None:
     need_dtype(q, k, v, of=DTYPES)
     need_dtype(cu_seqlens_q, cu_seqlens_k, of=(torch.int32,))
@@ -234,8 +253,6 @@ def _check(
         raise Unsupported(f"heads of {q.shape[-1]} are not supported: use 64, 128, 256")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise Unsupported(f"{q.shape[1]} heads cannot share {k.shape[1]}")
-    if scale is not None and scale <= 0:
-        raise Unsupported(f"a scale of {scale}: want a positive one")
 
 
 def _lengths(batch: int, least: int, length: int) -> list[int]:
