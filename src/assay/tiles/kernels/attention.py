@@ -329,7 +329,7 @@ def attention(
     is_hopper = runs_on_hopper(q, k, v)
     most = MOST_GRADIENT_SIZE if is_hopper else 0
     records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    is_too_many = wide[0] * wide[1] > MOST_HEADS and (records or not is_hopper)
+    is_too_many = (records or not is_hopper) and wide[0] * wide[1] > MOST_HEADS
     if d not in STEPS or (d > most and records) or is_too_many:
         return _by_torch(q, k, v, is_causal, scale)
     if not is_hopper:
