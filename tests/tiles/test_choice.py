@@ -24,7 +24,7 @@ import assay.tiles
 from assay.tiles import choice, launch, operators
 from assay.tiles.catalog import KERNELS
 from assay.tiles.choice import BadTable, Question, always, chosen, find, is_torchs, read
-from assay.tiles.kernels import attention, fp8_gemm, gemm
+from assay.tiles.kernels import attention, fp8_blocks, fp8_gemm, gemm
 from assay.tiles.table_row import Row
 from assay.tiles.table_rows import rows
 from assay.tiles.table_small import small_rows
@@ -61,7 +61,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def noted(kernel: Any, programs: int, arguments: tuple[Any, ...], *_: Any) -> None:
         found.append(kernel)
 
-    for module in (gemm, attention, fp8_gemm):
+    for module in (gemm, attention, fp8_blocks, fp8_gemm):
         monkeypatch.setattr(module, "launch", noted)
         monkeypatch.setattr(module, "multiprocessors", lambda tensor: 132)
     monkeypatch.setattr(fp8_gemm, "runs_on_hopper", lambda *tensors: True)

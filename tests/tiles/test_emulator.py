@@ -125,6 +125,7 @@ def test_gradients_whose_tiles_are_taken(
         (1, 700, 2, 1, 2, {"strength": 0.01}),
         (1, 900, 2, 1, 1, {"processors": 1}),
         (1, 450, 2, 1, 0, {"processors": 4}),
+        (1, 1300, 2, 1, 0, {"processors": 2, "strength": 0.01}),
     ],
 )
 def test_mamba2(batch: int, length: int, heads: int, groups: int, seed: int, how: dict) -> None:
@@ -172,7 +173,7 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
             if kernel == GEMM:
                 error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
             elif kernel == MAMBA2:
-                length, processors = (450, 4) if seed % 2 else (900, 2)
+                length, processors = (450, 4) if seed % 2 else (1300, 2)
                 how = {"processors": processors, "strength": 0.1}
                 error = mamba2_error(module, 1, length, 2, 1, seed, **how)
             elif kernel == BASED:

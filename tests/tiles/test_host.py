@@ -19,6 +19,7 @@ from assay.tiles.kernels import (
     attention_causal_walk,
     attention_one_walk,
     attention_two_walks,
+    fp8_blocks,
     fp8_gemm,
     gemm,
     int4_gemm,
@@ -79,7 +80,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
 
     stubs = {"launch": launch, "describe": described, "multiprocessors": lambda tensor: 2}
     walks = (attention_causal_walk, attention_one_walk, attention_two_walks)
-    for module in (attention, *walks, fp8_gemm, gemm, int4_hopper):
+    for module in (attention, *walks, fp8_blocks, fp8_gemm, gemm, int4_hopper):
         _replace(monkeypatch, module, **{name: stub for name, stub in stubs.items() if hasattr(module, name)})
     for module in (fp8_gemm, int4_hopper):
         monkeypatch.setattr(module, "runs_on_hopper", lambda *tensors: True)

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.tiles.kernels.attention import BALANCED_FROM, together
-from assay.tiles.kernels.gemm import WIDTHS, Gemm
+from assay.tiles.kernels.gemm import TILES, Gemm
 from assay.tiles.launch import (
     again,
     call_of,
@@ -21,8 +21,8 @@ from assay.tiles.launch import (
     describe,
     launch,
     start,
+    tile_that_ends_first,
     told_apart,
-    width_that_ends_first,
 )
 from assay.tiles.op import Op, op
 
@@ -140,8 +140,8 @@ def test_what_cannot_be_described() -> None:
         (8192, 4800, 1600, 128),  # short tiles, of which the rest counts
     ],
 )
-def test_the_width_that_ends_first(m: int, n: int, k: int, width: int) -> None:
-    assert width_that_ends_first(WIDTHS, m, n, k // 64, 132) == width
+def test_the_tile_that_ends_first(m: int, n: int, k: int, width: int) -> None:
+    assert tile_that_ends_first(TILES, m, n, k // 64, 132) == (128, width)
 
 
 def test_heads_that_the_cache_holds_are_walked_together() -> None:

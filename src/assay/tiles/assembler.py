@@ -11,6 +11,7 @@ TO_BF16: Any = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
 TO_FP16: Any = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 FROM_BF16: Any = gl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;")
 FROM_FP16: Any = gl.constexpr("{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }")
+MULTIPLIED: Any = gl.constexpr("fma.rn.f32 $0, $1, $2, $3;")
 ONE_FOR_ALL: Any = gl.constexpr("redux.sync.max.s32 $0, $1, 0xffffffff;")
 FETCHED: Any = gl.constexpr(
     "{ .reg .pred p; .reg .b32 lane; mov.u32 lane, %laneid; setp.eq.u32 p, lane, 0;"
@@ -52,6 +53,13 @@ def widened(x, dtype: gl.constexpr):
     else:
         made = gl.inline_asm_elementwise(FROM_FP16, "=r,=r,r", [x], gl.float32, True, 2)
     return made
+
+
+@jit
+def multiplied(a, b, added):
+    """a * b + added, where it stands: before what follows it. Plain arithmetic is moved behind a product of
+    tensor cores that comes next, and then its operands have to be kept."""
+    return gl.inline_asm_elementwise(MULTIPLIED, "=f,f,f,f", [a, b, added], gl.float32, False, 1)
 
 
 @jit

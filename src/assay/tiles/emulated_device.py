@@ -244,6 +244,9 @@ class Shared:
     def reshape(self, shape: Sequence[int]) -> Shared:
         return Shared(self.data.view(*shape), self.place)
 
+    def _reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: Any) -> Shared:
+        return Shared(self.data.view(dtype).view(*shape), self.place)
+
     def store(self, value: torch.Tensor) -> None:
         world, partition = HERE.world, HERE.partition
         world.switch(partition)

@@ -210,18 +210,18 @@ def told_apart(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def width_that_ends_first(
-    widths: tuple[tuple[int, float, float], ...], m: int, n: int, steps: int, processors: int
-) -> int:
-    """Of a tile of 128 rows.
+def tile_that_ends_first(
+    tiles: tuple[tuple[int, int, float, float], ...], m: int, n: int, steps: int, processors: int
+) -> tuple[int, int]:
+    """Its rows and columns.
 
     Args:
-        widths: columns, and how long a step and the rest of such a tile take, in steps of the widest.
+        tiles: rows, columns, and how long a step and the rest of such a tile take, in any unit.
     """
 
-    def duration(of: tuple[int, float, float]) -> float:
-        width, step, rest = of
-        tiles = -(-m // 128) * -(-n // width)
-        return -(-tiles // processors) * (steps * step + rest)
+    def duration(of: tuple[int, int, float, float]) -> float:
+        rows, columns, step, rest = of
+        number = -(-m // rows) * -(-n // columns)
+        return -(-number // processors) * (steps * step + rest)
 
-    return min(widths, key=duration)[0]
+    return min(tiles, key=duration)[:2]

@@ -86,7 +86,7 @@ def _produce(w: gl.constexpr, g, room, full, empty, entered, left):
 @jit
 def _first(w: gl.constexpr, g, at, part: gl.constexpr, room, i, full):
     if w.early:
-        begun = w.begin(w, g, at, part)
+        begun = w.begin(w, g, at, part, room)
     mbarrier.wait(full.index(i % w.stages), (i // w.stages) & 1)
     if w.early:
         state = w.first(w, g, at, part, room, i % w.stages, begun)

@@ -30,7 +30,7 @@ class Work:
         load(w, g, at, k, room, slot, bar)     step k into a slot, its bytes announced to the barrier
         enter(w, g, at, room, bar)       what belongs to the tile, if it has `entries`
         first(w, g, at, part, room, slot)      the state after step 0; if the work is `early`, given besides
-                                         what begin(w, g, at, part) made before the step's data was there
+                                         what begin(w, g, at, part, room) made before its data was there
         step(w, g, at, part, k, state, room, slot, before, is_head)
                                          the state after step k; `before` is the last slot, and the first
                                          `heads` steps are told

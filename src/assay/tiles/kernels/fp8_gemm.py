@@ -8,8 +8,8 @@ A is (M, K), B is (N, K). Scales are float32, of one of two kinds:
     tensor   one for all of A and one for all of B, applied at the end. Sums stay in the tensor core, which
              keeps about 14 bits of them: the longer K is, the more they are off.
 
-Tiles are 128 x 128; with one scale for all also 256 or 64 wide. Two consumers of 64 rows each. Products that
-are scaled come in pairs: while one is scaled and added, the other is computed, and the next scales arrive.
+Here is the kernel for one scale, in tiles of 128 rows and 64 to 256 columns with two consumers; that for
+scales of blocks is in fp8_blocks.py.
 
 Not covered: gradients, e5m2, a bias, results other than bf16. Where this is no Hopper, or K is no multiple
 of 16, torch answers in float32.
@@ -27,50 +27,39 @@ from torch.nn.functional import pad
 from assay.tiles.choice import is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
+from assay.tiles.kernels.fp8_blocks import BLOCK, multiply_blocks
 from assay.tiles.launch import (
     can_be_described,
     describe,
     launch,
     multiprocessors,
     runs_on_hopper,
-    width_that_ends_first,
+    tile_that_ends_first,
 )
 from assay.tiles.op import op
 from assay.tiles.pipeline import grouped, pipeline
 from assay.tiles.work import Work
 
-BLOCK = 128
-"""Entries of K, and rows of B, that share a scale."""
 LARGEST = 448.0
 """Of e4m3."""
 STAGES = {256: 3, 128: 6, 64: 8}
-WIDTHS = ((256, 1.0, 6.0), (128, 0.52, 2.5), (64, 0.33, 1.7))
+TILES = ((128, 256, 1.0, 6.0), (128, 128, 0.52, 2.5), (128, 64, 0.33, 1.7))
 
 
 @dataclass(frozen=True)
 class Fp8Gemm(Work):
-    stages: int = 3
+    """g: A, B, C, M, N, K, the scales of A and B."""
+
+    stages: int = 6
     BN: int = 128
     group: int = 8
     """Rows of tiles that are walked together, so that their operands stay in the L2 cache."""
-    per_tensor: bool = False
-
-    @property
-    def blocks(self) -> int:
-        """Of K in a step: while one product is scaled, the next is computed."""
-        return 1 if self.per_tensor else 2
-
-    @property
-    def holds(self) -> bool:
-        """Products that are scaled have ended in their step."""
-        return self.per_tensor
 
     @jit
     def room(w: gl.constexpr, g):
-        a = gl.allocate_shared_memory(g[0].dtype, [2 * w.blocks * w.stages, 64, 128], g[0].layout)
-        b = gl.allocate_shared_memory(g[1].dtype, [w.blocks * w.stages, w.BN, 128], g[1].layout)
-        c = gl.allocate_shared_memory(g[2].dtype, [2, 64, w.BN], g[2].layout)
-        return a, b, c
+        a = gl.allocate_shared_memory(g[0].dtype, [2 * w.stages, 64, 128], g[0].layout)
+        b = gl.allocate_shared_memory(g[1].dtype, [w.stages, w.BN, 128], g[1].layout)
+        return a, b, gl.allocate_shared_memory(g[2].dtype, [2, 64, w.BN], g[2].layout)
 
     @jit
     def tiles(w: gl.constexpr, g):
@@ -82,74 +71,35 @@ class Fp8Gemm(Work):
 
     @jit
     def steps(w: gl.constexpr, g, at):
-        return gl.cdiv(g[5], w.blocks * 128)
+        return gl.cdiv(g[5], 128)
 
     @jit
     def load(w: gl.constexpr, g, at, k, room, slot, bar):
-        mbarrier.expect(bar, w.blocks * (2 * g[0].block_type.nbytes + g[1].block_type.nbytes))
-        for block in gl.static_range(w.blocks):
-            place, column = w.blocks * slot + block, (w.blocks * k + block) * 128
-            for half in gl.static_range(2):
-                corner = [at[0] * 128 + half * 64, column]
-                tma.async_copy_global_to_shared(g[0], corner, bar, room[0].index(2 * place + half))
-            tma.async_copy_global_to_shared(g[1], [at[1] * w.BN, column], bar, room[1].index(place))
+        mbarrier.expect(bar, 2 * g[0].block_type.nbytes + g[1].block_type.nbytes)
+        for half in gl.static_range(2):
+            corner = [at[0] * 128 + half * 64, k * 128]
+            tma.async_copy_global_to_shared(g[0], corner, bar, room[0].index(2 * slot + half))
+        tma.async_copy_global_to_shared(g[1], [at[1] * w.BN, k * 128], bar, room[1].index(slot))
 
     @jit
-    def scales(w: gl.constexpr, g, at, part: gl.constexpr, block):
-        """Of the rows of a block of K (the last, if there are fewer), and of its columns, which share one."""
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 32])
-        block = min(block, gl.cdiv(g[5], 128) - 1)
-        m = at[0] * 128 + part * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout))
-        of_a = gl.load(g[6] + m * g[7] + block * g[8], m < g[3], other=0.0)
-        return of_a, gl.load(g[9] + at[1] * g[10] + block * g[11])
-
-    @jit
-    def product(w: gl.constexpr, part: gl.constexpr, acc, room, place, use_acc):
-        """In flight."""
-        b = room[1].index(place).permute((1, 0))
-        return warpgroup_mma(room[0].index(2 * place + part), b, acc, use_acc=use_acc, is_async=True)
-
-    @jit
-    def scaled(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot):
-        """The sums with step k; while it is computed, the scales of the next one come."""
-        acc, a_one, b_one, a_two, b_two = state
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 32])
-        zeros = gl.zeros([64, w.BN], gl.float32, layout)
-        one = w.product(w, part, zeros, room, 2 * slot, False)
-        two = w.product(w, part, zeros, room, 2 * slot + 1, False)
-        next_a_one, next_b_one = w.scales(w, g, at, part, 2 * k + 2)
-        next_a_two, next_b_two = w.scales(w, g, at, part, 2 * k + 3)
-        acc += warpgroup_mma_wait(1, (one,)) * gl.expand_dims(a_one * b_one, 1)
-        acc += warpgroup_mma_wait(0, (two,)) * gl.expand_dims(a_two * b_two, 1)
-        return acc, next_a_one, next_b_one, next_a_two, next_b_two
+    def product(w: gl.constexpr, part: gl.constexpr, acc, room, slot, use_acc):
+        """The last one has ended, this one is in flight."""
+        b = room[1].index(slot).permute((1, 0))
+        made = warpgroup_mma(room[0].index(2 * slot + part), b, acc, use_acc=use_acc, is_async=True)
+        return warpgroup_mma_wait(1, (made,))
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 32])
-        state = gl.zeros([64, w.BN], gl.float32, layout)
-        if w.per_tensor:
-            state = warpgroup_mma_wait(1, (w.product(w, part, state, room, slot, False),))
-        else:
-            a_one, b_one = w.scales(w, g, at, part, 0)
-            a_two, b_two = w.scales(w, g, at, part, 1)
-            state = w.scaled(w, g, at, part, 0, (state, a_one, b_one, a_two, b_two), room, slot)
-        return state
+        return w.product(w, part, gl.zeros([64, w.BN], gl.float32, layout), room, slot, False)
 
     @jit
-    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
-        if w.per_tensor:
-            state = warpgroup_mma_wait(1, (w.product(w, part, state, room, slot, True),))
-        else:
-            state = w.scaled(w, g, at, part, k, state, room, slot)
-        return state
+    def step(w: gl.constexpr, g, at, part: gl.constexpr, k, acc, room, slot, is_head: gl.constexpr):
+        return w.product(w, part, acc, room, slot, True)
 
     @jit
-    def last(w: gl.constexpr, g, at, part: gl.constexpr, state, room, slot):
-        if w.per_tensor:
-            acc = warpgroup_mma_wait(0, (state,)) * (gl.load(g[6]) * gl.load(g[9]))
-        else:
-            acc = state[0]
-        return acc
+    def last(w: gl.constexpr, g, at, part: gl.constexpr, acc, room, slot):
+        return warpgroup_mma_wait(0, (acc,)) * (gl.load(g[6]) * gl.load(g[7]))
 
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, acc, room):
@@ -161,8 +111,8 @@ class Fp8Gemm(Work):
 
 
 @jit
-def fp8_gemm_kernel(a, b, c, M, N, K, scale_a, a_row, a_step, scale_b, b_row, b_step, w: gl.constexpr):
-    pipeline(w, (a, b, c, M, N, K, scale_a, a_row, a_step, scale_b, b_row, b_step))
+def fp8_gemm_kernel(a, b, c, M, N, K, scale_a, scale_b, w: gl.constexpr):
+    pipeline(w, (a, b, c, M, N, K, scale_a, scale_b))
 
 
 def reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
@@ -178,24 +128,18 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     a, b = (x if can_be_described(x) and x.stride(1) == 1 else x.contiguous() for x in (a, b))
     if not (runs_on_hopper(a, b) and can_be_described(a) and can_be_described(b)):
         return reference(a, b, scale_a, scale_b)
-    # Scales may lie row by row or step by step.
-    scale_a, scale_b = (x if x.mT.is_contiguous() else x.contiguous() for x in (scale_a, scale_b))
     (m, k), n = a.shape, b.shape[0]
     if _is_torchs(a, b, scale_a, scale_b):
         return _by_torch(a, b, scale_a, scale_b)
     c = a.new_empty(m, triton.cdiv(n, 8) * 8, dtype=torch.bfloat16)[:, :n]  # rows begin at 16 bytes
-    processors = multiprocessors(a)
-    work = choose(m, n, k, processors, per_tensor=_is_one(scale_a, scale_b))
-    arguments = (
-        describe(a, [64, 128]),
-        describe(b, [work.BN, 128]),
-        describe(c, [64, work.BN]),
-        *(m, n, k),
-        *(scale_a, *scale_a.stride()),
-        *(scale_b, *scale_b.stride()),
-    )
-    tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
-    launch(fp8_gemm_kernel, min(tiles, processors), arguments, work, a)
+    if _is_one(scale_a, scale_b):
+        work = choose(m, n, k, multiprocessors(a))
+        tiles = triton.cdiv(m, 128) * triton.cdiv(n, work.BN)
+        blocks = describe(a, [64, 128]), describe(b, [work.BN, 128]), describe(c, [64, work.BN])
+        given = (*blocks, m, n, k, scale_a, scale_b)
+        launch(fp8_gemm_kernel, min(tiles, multiprocessors(a)), given, work, a)
+    else:
+        multiply_blocks(a, b, scale_a, scale_b, c)
     return c.contiguous()
 
 
@@ -225,12 +169,9 @@ def _(a, b, scale_a, scale_b):
 
 
 @functools.lru_cache(maxsize=4096)
-def choose(m: int, n: int, k: int, processors: int, *, per_tensor: bool = False) -> Fp8Gemm:
-    """Sums that are added up twice have no registers for wide tiles."""
-    if not per_tensor:
-        return Fp8Gemm(stages=3)
-    width = width_that_ends_first(WIDTHS, m, n, triton.cdiv(k, 128), processors)
-    return Fp8Gemm(stages=STAGES[width], BN=width, per_tensor=True)
+def choose(m: int, n: int, k: int, processors: int) -> Fp8Gemm:
+    _, width = tile_that_ends_first(TILES, m, n, triton.cdiv(k, 128), processors)
+    return Fp8Gemm(stages=STAGES[width], BN=width)
 
 
 def _is_one(scale_a: torch.Tensor, scale_b: torch.Tensor) -> bool:

@@ -26,7 +26,7 @@ from assay.tiles.launch import (
     launch,
     multiprocessors,
     runs_on_hopper,
-    width_that_ends_first,
+    tile_that_ends_first,
 )
 from assay.tiles.op import op
 from assay.tiles.pipeline import grouped, pipeline
@@ -39,7 +39,7 @@ ACTIVATIONS = {
     "gelu": lambda x: gelu(x, approximate="tanh"),
 }
 STAGES = {256: 3, 128: 5, 64: 6}
-WIDTHS = ((256, 1.0, 6.0), (128, 0.52, 2.5), (64, 0.3, 1.7))
+TILES = ((128, 256, 1.0, 6.0), (128, 128, 0.52, 2.5), (128, 64, 0.3, 1.7))
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ def choose(
     activation: str = "",
 ) -> Gemm:
     """A residual takes the registers that the widest tiles need."""
-    widths = WIDTHS[1:] if has_residual else WIDTHS
-    width = width_that_ends_first(widths, m, n, -(-k // 64), processors)
+    tiles = TILES[1:] if has_residual else TILES
+    _, width = tile_that_ends_first(tiles, m, n, -(-k // 64), processors)
     return Gemm(
         stages=STAGES[width],
         BN=width,

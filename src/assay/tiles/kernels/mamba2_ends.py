@@ -106,12 +106,19 @@ class Ends(Scan):
     """g goes on: dt, a, rows, ends, decays."""
 
     stages: int = 6
+    together: int = 8
+    """Chunks whose decays are made at once: while a tile's first rows are on their way, and then as many
+    steps later. In every step, they would be what the step waits for."""
 
     @jit
     def room(w: gl.constexpr, g):
         let_next_begin()
+        line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         x = gl.allocate_shared_memory(g[0].dtype, [w.consumers * w.stages, 1, 64, w.P], g[0].layout)
-        return x, gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, 64, w.N], g[1].layout)
+        b = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, 64, w.N], g[1].layout)
+        left = gl.allocate_shared_memory(gl.float32, [w.consumers * w.together, 64], line)
+        after = gl.allocate_shared_memory(gl.float32, [w.consumers * w.together, 1], line)
+        return x, b, left, after
 
     @jit
     def chunk(w: gl.constexpr, g, at, k):
@@ -132,74 +139,75 @@ class Ends(Scan):
             mbarrier.arrive(bar, count=1)
 
     @jit
-    def lengths(w: gl.constexpr, g, at, part: gl.constexpr, k):
-        """dt of a chunk; every warp has all of it."""
-        row = w.chunk(w, g, at, k) * 64 + gl.arange(0, 64, gl.BlockedLayout([2], [32], [4], [0]))
-        head = min(w.head(w, g, at, part), g[4] - 1)
-        is_there = (row < g[3]) & (k < w.steps(w, g, at))
-        return gl.load(g[8] + (at[0] * g[3] + row) * g[4] + head, is_there, other=0.0).to(gl.float32)
+    def decays(w: gl.constexpr, g, at, part: gl.constexpr, k, after, room):
+        """Of the chunks from step k on, where 2^after is left of what they end in: keeps their records, and
+        for the steps the logarithms of what is left of each row at its chunk's end, and of all that comes
+        before it at the segment's.
 
-    @jit
-    def lefts(w: gl.constexpr, g, at, part: gl.constexpr, k, length, pace, after):
-        """What is left of a chunk's rows at the segment's end, where 2^after is left of the chunk's end, and
-        the logarithm of what is left of its start; and keeps the chunk's record.
-
-        In it a decay is not made stronger than it takes for nothing to be left: sums keep their digits so.
+        In them a decay is not made stronger than it takes for nothing to be left: sums keep their digits so.
         The logarithm of a negative step is NaN, and so is all that comes of it."""
-        decay = length * pace
+        grid: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4, 1], [1, 0])
+        k += gl.expand_dims(gl.arange(0, w.together, gl.SliceLayout(1, grid)), 1)
+        line = gl.expand_dims(gl.arange(0, 64, gl.SliceLayout(0, grid)), 0)
+        chunk, head = w.chunk(w, g, at, k), min(w.head(w, g, at, part), g[4] - 1)
+        row, is_step = chunk * 64 + line, k < w.steps(w, g, at)
+        place = (at[0] * g[3] + row) * g[4] + head
+        length = gl.load(g[8] + place, (row < g[3]) & is_step, other=0.0).to(gl.float32)
+        pace = gl.load(g[9] + head).to(gl.float32) * LOG2_E
+        decay = length * gl.where(pace > 0, float("nan"), pace)
         decay = gl.where(decay < ALL_IS_FORGOTTEN, ALL_IS_FORGOTTEN, decay)  # which leaves a NaN one
-        sums, total = gl.associative_scan(decay, 0, added), gl.sum(decay, 0)
+        sums, total = gl.associative_scan(decay, 1, added), gl.sum(decay, 1)
         reach = sums - gl.log2(length)
-        line = gl.arange(0, 64, gl.BlockedLayout([2], [32], [4], [0]))
-        place = w.rows_place(w, g, at, part, w.chunk(w, g, at, k)) + line
-        is_there = (k < w.steps(w, g, at)) & (w.head(w, g, at, part) < g[4])
+        left = gl.expand_dims(total, 1) - reach
+        place = w.rows_place(w, g, at, part, chunk) + line
+        is_there = is_step & (w.head(w, g, at, part) < g[4])
         gl.store(g[10] + place, sums, is_there)
         gl.store(g[10] + place + 64, reach, is_there)
         gl.store(g[10] + place + 128, gl.exp2(sums), is_there)
-        gl.store(g[10] + place + 192, gl.exp2(total - reach), is_there)
-        left = gl.exp2(after + total - reach)
-        return gl.convert_layout(left, gl.SliceLayout(0, w.narrow)), after + total
+        gl.store(g[10] + place + 192, gl.exp2(left), is_there)
+        square: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+        room[2]._reinterpret(gl.float32, [w.consumers, w.together, 64], square).index(part).store(left)
+        total = gl.convert_layout(total, gl.BlockedLayout([1], [32], [4], [0]))
+        after = after + gl.associative_scan(total, 0, added)
+        line_of: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+        room[3]._reinterpret(gl.float32, [w.consumers, w.together], line_of).index(part).store(after)
 
     @jit
-    def begin(w: gl.constexpr, g, at, part: gl.constexpr):
+    def begin(w: gl.constexpr, g, at, part: gl.constexpr, room):
         """The first chunks' decays, made while the first rows are on their way."""
-        pace = gl.load(g[9] + min(w.head(w, g, at, part), g[4] - 1)).to(gl.float32) * LOG2_E
-        pace = gl.where(pace > 0, float("nan"), pace)
-        now, soon = w.lengths(w, g, at, part, 0), w.lengths(w, g, at, part, 1)
-        later, latest = w.lengths(w, g, at, part, 2), w.lengths(w, g, at, part, 3)
-        left, after = w.lefts(w, g, at, part, 0, now, pace, 0.0)
-        return left, after, soon, later, latest, pace
+        w.decays(w, g, at, part, 0, 0.0, room)
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot, begun):
-        left, after, soon, later, latest, pace = begun
-        operand = w.operand(w, g, part, left, room, slot)
-        left, after = w.lefts(w, g, at, part, 1, soon, pace, after)
-        acc = gl.zeros([w.P, w.N], gl.float32, w.wide)
-        return acc, left, after, later, latest, pace, operand
+        none = gl.zeros([1], gl.float32, gl.SliceLayout(0, w.narrow))
+        operand, after = w.operand(w, g, part, 0, none, room, slot)
+        return gl.zeros([w.P, w.N], gl.float32, w.wide), after, operand
 
     @jit
-    def operand(w: gl.constexpr, g, part: gl.constexpr, left, room, slot):
-        """x as it will be left, for a product."""
-        x = widened(w.own(w, g, part, room, slot), g[0].dtype)
-        return as_operand(x * gl.expand_dims(left, 0), g[0].dtype, w.N)
+    def operand(w: gl.constexpr, g, part: gl.constexpr, k, after, room, slot):
+        """x as it will be left, for a product; and what is left of what comes before."""
+        place = part * w.together + k % w.together
+        left = gl.exp2(room[2].index(place).load(gl.SliceLayout(0, w.narrow)) + after)
+        x = widened(w.own(w, g, part, room, slot), g[0].dtype) * gl.expand_dims(left, 0)
+        after = room[3].index(place).load(gl.SliceLayout(0, w.narrow))
+        return as_operand(x, g[0].dtype, w.N), after
 
     @jit
     def step(w: gl.constexpr, g, at, part: gl.constexpr, k, state, room, slot, is_head: gl.constexpr):
-        """While the last chunk's product runs, this one's operand is made, and the next one's decays."""
-        acc, left, after, soon, later, pace, operand = state
+        """While the last chunk's product runs, this one's operand is made."""
+        acc, after, operand = state
         before = (slot + w.stages - 1) % w.stages
         acc = warpgroup_mma(operand, room[1].index(before).reshape([64, w.N]), acc, is_async=True)
         gl.thread_barrier()  # else ptxas begins the product behind all that follows
-        latest = w.lengths(w, g, at, part, k + 3)
-        operand = w.operand(w, g, part, left, room, slot)
-        left, after = w.lefts(w, g, at, part, k + 1, soon, pace, after)
-        return warpgroup_mma_wait(0, (acc,)), left, after, later, latest, pace, operand
+        if k % w.together == 0:
+            w.decays(w, g, at, part, k, gl.max(after, 0), room)
+        operand, after = w.operand(w, g, part, k, after, room, slot)
+        return warpgroup_mma_wait(0, (acc,)), after, operand
 
     @jit
     def last(w: gl.constexpr, g, at, part: gl.constexpr, state, room, slot):
-        acc = warpgroup_mma(state[6], room[1].index(slot).reshape([64, w.N]), state[0], is_async=True)
-        return warpgroup_mma_wait(0, (acc,)), state[2]
+        acc = warpgroup_mma(state[2], room[1].index(slot).reshape([64, w.N]), state[0], is_async=True)
+        return warpgroup_mma_wait(0, (acc,)), gl.max(state[1], 0)
 
     @jit
     def finish(w: gl.constexpr, g, at, part: gl.constexpr, state, room):

@@ -78,7 +78,7 @@ class Outputs(Scan):
         return gl.load(g[11] + w.state_places(w, g, at, part, segment)), decay
 
     @jit
-    def begin(w: gl.constexpr, g, at, part: gl.constexpr):
+    def begin(w: gl.constexpr, g, at, part: gl.constexpr, room):
         """What the first two segments ended in, the second one's decay, and d: asked for, not looked at."""
         skip = w.skip(w, g, at, part)
         state = gl.zeros([w.P, w.N], gl.float32, w.wide)
