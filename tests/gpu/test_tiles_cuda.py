@@ -9,7 +9,8 @@ import torch
 
 from assay.tiles import always
 from assay.tiles.catalog import KERNELS
-from assay.tiles.kernels import attention
+from assay.tiles.kernel import Unsupported
+from assay.tiles.kernels import attention, gemm
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 ROUNDED = 0.01
@@ -84,3 +85,39 @@ def test_gradients_of_attention(
     finally:
         torch.use_deterministic_algorithms(before)
     assert max(off(x.float(), y) for x, y in zip(got, wanted, strict=True)) < ROUNDED
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.125, float("nan")])
+def test_scales_that_kernels_cannot_take(scale: float, device: str) -> None:
+    q = torch.randn(1, 2, 300, 64, device=device).bfloat16()
+    with always("tiles"), pytest.raises(Unsupported, match="use a number above 0"):
+        attention.attention(q, q, q, scale=scale)
+
+
+@pytest.mark.parametrize("who", ["tiles", "faster"])
+def test_more_heads_than_a_grid_has(who: str, device: str) -> None:
+    q, k, v = (torch.randn(1, 66_000, 16, 64, device=device).bfloat16().requires_grad_() for _ in range(3))
+    wide = [x.detach().float().requires_grad_() for x in (q, k, v)]
+    exact = attention.reference(*wide)
+    wanted = torch.autograd.grad(exact.sum(), wide)
+    with always(who):
+        with torch.no_grad():
+            assert off(attention.attention(q, k, v).float(), exact.detach()) < ROUNDED
+        made = attention.attention(q, k, v)
+        got = torch.autograd.grad(made.sum(), (q, k, v))
+    assert off(made.float(), exact) < ROUNDED
+    assert max(off(x.float(), y) for x, y in zip(got, wanted, strict=True)) < ROUNDED
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", ""])
+def test_second_gradients_of_a_product(activation: str, device: str) -> None:
+    def seconds(product: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        a, b = (torch.randn(64, 64, device=device).bfloat16().requires_grad_() for _ in range(2))
+        (first,) = torch.autograd.grad(product(a, b).float().square().sum(), a, create_graph=True)
+        return list(torch.autograd.grad(first.float().square().sum(), (a, b)))
+
+    with always("tiles"):
+        by_kernel = seconds(lambda a, b: gemm.gemm(a, b, activation=activation))
+    wanted = seconds(lambda a, b: gemm.ACTIVATIONS[activation](a.float() @ b.float()))
+    assert max(off(x, y) for x, y in zip(by_kernel, wanted, strict=True)) < 5 * ROUNDED

@@ -52,16 +52,23 @@ def test_what_is_not_finite_shows(is_causal: bool) -> None:
     assert got.isnan().any()
 
 
-def test_more_heads_than_a_grid_has_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(attention_module, "MOST_HEADS", 1)
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_more_heads_than_a_grid_has(monkeypatch: pytest.MonkeyPatch, kv_heads: int, is_causal: bool) -> None:
+    asked: list[int] = []
+
+    def answered(q, k, v, is_causal, scale, records):
+        asked.append(q.shape[0] * q.shape[1])
+        return attention_module.reference(q, k, v, is_causal, scale)
+
+    q, k, v = (torch.randn(3, heads, 5, 64).bfloat16() for heads in (4, kv_heads, kv_heads))
+    wanted = attention_module.reference(q, k, v, is_causal)
+    monkeypatch.setattr(attention_module, "MOST_HEADS", 5)
     monkeypatch.setattr(attention_module, "runs_on_hopper", lambda *tensors: True)
-    monkeypatch.setattr(attention_module, "_by_torch", lambda *given: asked.append("torch"))
-    monkeypatch.setattr(attention_module, "_on_hopper", lambda *given: asked.append("kernel"))
+    monkeypatch.setattr(attention_module, "_on_hopper", answered)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda self: True))
-    tiles.attention(Q, K, V)
-    tiles.attention(Q.clone().requires_grad_(), K, V)
-    assert asked == ["kernel", "torch"]
+    torch.testing.assert_close(tiles.attention(q, k, v, is_causal), wanted)
+    assert sum(asked) == 12 and max(asked) <= 5 and len(asked) == 3
 
 
 def test_heads_walked_together_are_no_more_than_there_are() -> None:

@@ -50,6 +50,7 @@ def scaled(x, scale, rows):
     scale = scale.repeat_interleave(rows, 0).repeat_interleave(128, 1)
     return x * scale[: x.shape[0], : x.shape[1]]
 ''',
+        more=() if per_tensor else ("assay.tiles.kernels.fp8_blocks",),
     )
 
 

@@ -32,7 +32,7 @@ SMALL_HEAD = 64
 """Registers hold three consumers. Causal tiles of as many queries have more to mask: those have two."""
 MOST_GRADIENT_SIZE = 128
 MOST_HEADS = 65_535
-"""Of a whole batch, where they are a grid's second axis: around the gradients, and on other GPUs."""
+"""Of a whole batch, where they are a grid's second axis: around gradients, on other GPUs, and in torch."""
 LOG2_E = math.log2(math.e)
 CACHED_BYTES = 12 * 2**20
 """What the L2 cache holds of keys and values beside everything else."""
@@ -311,8 +311,8 @@ def attention(
     kv_heads queries. The scale is above 0; D**-0.5 unless given.
 
     Where this is no Hopper, plain Triton answers, and says so. For head sizes other than 64, 128 and 256
-    (which has no gradients), for more than 65,535 heads of a batch with gradients, if these are needed on
-    another GPU, or where torch was measured to be faster, it is torch's own attention.
+    (which has no gradients), if gradients are needed on another GPU, or where torch was measured to be
+    faster, it is torch's own attention.
     """
     need_alike(q, k, v, of=(torch.bfloat16, torch.float16))
     wide, narrow = q.shape, k.shape
@@ -325,16 +325,26 @@ def attention(
     if not q.is_cuda or q.numel() == 0 or k.numel() == 0:
         return reference(q, k, v, is_causal, scale)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    d = wide[3]
-    is_hopper = runs_on_hopper(q, k, v)
+    d, is_hopper = wide[3], runs_on_hopper(q, k, v)
     most = MOST_GRADIENT_SIZE if is_hopper else 0
     records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    is_too_many = (records or not is_hopper) and wide[0] * wide[1] > MOST_HEADS
-    if d not in STEPS or (d > most and records) or is_too_many:
+    if wide[0] * wide[1] > MOST_HEADS >= wide[1] // narrow[1]:
+        return _in_parts(q, k, v, is_causal, scale)
+    if d not in STEPS or (d > most and records):
         return _by_torch(q, k, v, is_causal, scale)
     if not is_hopper:
         return plain.told("attention", plain.plain_attention, q.device)(q, k, v, is_causal, scale)
     return _on_hopper(q, k, v, is_causal, scale, records)
+
+
+def _in_parts(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
+) -> torch.Tensor:
+    """As many heads at a time as a grid has, and those together that share keys."""
+    group = q.shape[1] // k.shape[1]
+    alone = q.view(-1, group, *q.shape[2:]), *(x.flatten(0, 1).unsqueeze(1) for x in (k, v))
+    parts = zip(*(x.split(MOST_HEADS // group) for x in alone), strict=True)
+    return torch.cat([attention(*part, is_causal, scale) for part in parts]).view(q.shape)
 
 
 def _on_hopper(
