@@ -36,6 +36,20 @@ def test_scales_that_kernels_cannot_take(scale: float) -> None:
         tiles.varlen_attention(ROWS, ROWS, ROWS, ends(0, 5), ends(0, 5), scale=scale)
 
 
+@pytest.mark.parametrize("switch", [0.125, 1.0, None, "no", torch.tensor([False])])
+def test_what_is_no_switch_is_not_taken_for_one(switch: Any) -> None:
+    with pytest.raises(Unsupported, match="is_causal is .*: use True or False"):
+        tiles.attention(Q, K, V, switch)
+    with pytest.raises(Unsupported, match="is_causal is .*: use True or False"):
+        tiles.varlen_attention(ROWS, ROWS, ROWS, ends(0, 5), ends(0, 5), switch)
+
+
+def test_more_heads_that_share_than_a_grid_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_module, "MOST_HEADS", 1)
+    with pytest.raises(Unsupported, match="2 heads cannot share 1"):
+        tiles.attention(Q, K[:, :1], V[:, :1])
+
+
 def test_heads_of_no_columns_have_no_scale() -> None:
     with pytest.raises(Unsupported, match="no columns"):
         tiles.attention(Q[..., :0], K[..., :0], V[..., :0])

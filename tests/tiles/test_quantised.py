@@ -24,6 +24,7 @@ from emulated_kernels import emulated_launches
 from interpreting import interpreted
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
 from triton.compiler import ASTSource
 
 from assay.problems.layouts import lay_out
@@ -113,6 +114,33 @@ def test_a_scale_that_is_not_a_number_spoils_its_rows_and_columns_alone() -> Non
             c = torch.zeros(260, 392).bfloat16()[:, :390]
             multiply_blocks(blocks_of, *given, c, 0, **how)
             assert torch.equal(c.isnan(), wanted.isnan()) and wanted.isnan().any()
+
+
+@pytest.mark.parametrize("how", [{}, TALL, THREE])
+@pytest.mark.parametrize("step", [0, 2])
+def test_an_infinite_scale_is_that_of_its_columns_alone(step: int, how: dict[str, int]) -> None:
+    a, b = torch.ones(130, 384).to(torch.float8_e4m3fn), torch.ones(260, 384).to(torch.float8_e4m3fn)
+    scale_a, scale_b = torch.ones(130, 3), torch.ones(3, 3)
+    scale_b[1, step] = math.inf
+    c = torch.zeros(130, 264).bfloat16()[:, :260]
+    multiply_blocks(blocks_of, a, b, scale_a, scale_b, c, 0, **how)
+    assert torch.equal(c, fp8.reference(a, b, scale_a, scale_b)) and c[:, 128:256].isinf().all()
+
+
+def test_scales_that_have_to_be_copied_live_until_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, scale_a, scale_b = fp8.inputs(130, 260, 384, False, "cpu")
+    described: list[StorageWeakRef] = []
+    gone: list[bool] = []
+
+    def describe(tensor: Tensor, block: list[int]) -> None:
+        described.append(StorageWeakRef(tensor.untyped_storage()))
+
+    monkeypatch.setattr(blocks_of, "describe", describe)
+    monkeypatch.setattr(blocks_of, "multiprocessors", lambda tensor: 2)
+    monkeypatch.setattr(blocks_of, "launch", lambda *_: gone.extend(kept.expired() for kept in described))
+    given = a, b, scale_a.T.contiguous().T, scale_b.T.contiguous().T
+    blocks_of.multiply_blocks(*given, torch.zeros(130, 264).bfloat16()[:, :260])
+    assert gone == 5 * [False]
 
 
 BLOCK_BUGS = {

@@ -90,6 +90,12 @@ def need_dtype(*tensors: torch.Tensor, of: tuple[torch.dtype, ...]) -> None:
             raise Unsupported(f"types differ: {first} and {tensor.dtype}")
 
 
+def need_switch(is_causal: Any) -> None:
+    """Not a scale in its place, which would be taken for true."""
+    if not isinstance(is_causal, int | torch.SymBool):
+        raise Unsupported(f"is_causal is {is_causal}: use True or False")
+
+
 def need_scale(scale: float | None, d: int) -> float:
     """Of scores, for heads of d. Kernels mask before they scale, and keep the largest score."""
     if scale is None:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from assay.tiles.choice import bits, is_torchs
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
-from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, need_scale
+from assay.tiles.kernel import Cost, Kernel, Unsupported, need_alike, need_scale, need_switch
 from assay.tiles.kernels import plain
 from assay.tiles.launch import again, aligned, call_of, describe, launch, multiprocessors, runs_on_hopper
 from assay.tiles.op import op
@@ -207,7 +208,7 @@ def attention_kernel(q, k, v, o, S, T, heads, group, scale, sums, together, w: g
     pipeline(w, (q, k, v, o, S, T, heads, group, scale, sums, together))
 
 
-def together(keys: torch.Tensor, is_causal: bool) -> int:
+def together(keys: Tensor, is_causal: bool) -> int:
     """How many heads of keys (heads, T, D) are walked together: those the cache holds with their values."""
     heads, t, d = keys.shape
     return _together(heads, t * d * keys.element_size(), is_causal)
@@ -228,9 +229,7 @@ def choose(d: int, s: int, t: int, is_causal: bool) -> Attention:
     return Attention(D=d, is_causal=is_causal, is_askew=is_askew, **sizes)
 
 
-def reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
-) -> torch.Tensor:
+def reference(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
     group = q.shape[1] // k.shape[1]
     keys, values = (x.float().repeat_interleave(group, 1) for x in (k, v))
     scores = q.float() @ keys.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -245,13 +244,13 @@ def reference(
 
 @op("attention", has_backward=True)
 def _attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     is_causal: bool,
     scale: float,
     is_forward_only: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Forward only, torch may answer, and the sums, which nobody reads, hold anything."""
     q, k, v = aligned(q), aligned(k), aligned(v)
     batch, heads, s, d = q.shape
@@ -273,7 +272,7 @@ def _attention(
     return o, sums
 
 
-def _is_torchs(q: torch.Tensor, k: torch.Tensor, is_causal: bool, gradients: str) -> bool:
+def _is_torchs(q: Tensor, k: Tensor, is_causal: bool, gradients: str) -> bool:
     (batch, heads, s, d), (_, kv_heads, t, _) = q.shape, k.shape
     if is_causal and s != t:  # torch counts its diagonal from the other end
         return False
@@ -304,9 +303,7 @@ def _backward(ctx, grad, _):
 _attention.register_autograd(_backward, setup_context=_keep)
 
 
-def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
-) -> torch.Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
     """Q (batch, heads, S, D) against K and V (batch, kv_heads, T, D); each of them serves heads /
     kv_heads queries. The scale is above 0; D**-0.5 unless given.
 
@@ -319,8 +316,9 @@ def attention(
     if not (len(wide) == len(narrow) == 4 and narrow == v.shape and wide[::3] == narrow[::3]):
         shapes = ", ".join(str(list(x.shape)) for x in (q, k, v))
         raise Unsupported(f"{shapes}: want (batch, heads, S, D) and twice (batch, kv_heads, T, D)")
-    if narrow[1] == 0 or wide[1] % narrow[1]:
+    if narrow[1] == 0 or wide[1] % narrow[1] or wide[1] // narrow[1] > MOST_HEADS:
         raise Unsupported(f"{wide[1]} heads cannot share {narrow[1]}")
+    need_switch(is_causal)
     scale = need_scale(scale, wide[3])
     if not q.is_cuda or q.numel() == 0 or k.numel() == 0:
         return reference(q, k, v, is_causal, scale)
@@ -328,7 +326,7 @@ def attention(
     d, is_hopper = wide[3], runs_on_hopper(q, k, v)
     most = MOST_GRADIENT_SIZE if is_hopper else 0
     records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if wide[0] * wide[1] > MOST_HEADS >= wide[1] // narrow[1]:
+    if wide[0] * wide[1] > MOST_HEADS:
         return _in_parts(q, k, v, is_causal, scale)
     if d not in STEPS or (d > most and records):
         return _by_torch(q, k, v, is_causal, scale)
@@ -337,9 +335,7 @@ def attention(
     return _on_hopper(q, k, v, is_causal, scale, records)
 
 
-def _in_parts(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
-) -> torch.Tensor:
+def _in_parts(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Tensor:
     """As many heads at a time as a grid has, and those together that share keys."""
     group = q.shape[1] // k.shape[1]
     alone = q.view(-1, group, *q.shape[2:]), *(x.flatten(0, 1).unsqueeze(1) for x in (k, v))
@@ -347,9 +343,7 @@ def _in_parts(
     return torch.cat([attention(*part, is_causal, scale) for part in parts]).view(q.shape)
 
 
-def _on_hopper(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float, records: bool
-) -> torch.Tensor:
+def _on_hopper(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float, records: bool) -> Tensor:
     """With gradients, both ways are torch's or neither: their time was measured as one."""
     is_free = records and not torch.are_deterministic_algorithms_enabled()
     if is_free and _is_torchs(q, k, is_causal, " with gradients"):
@@ -357,9 +351,7 @@ def _on_hopper(
     return _attention(q, k, v, is_causal, scale, not records)[0]
 
 
-def _by_torch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float | None
-) -> torch.Tensor:
+def _by_torch(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None) -> Tensor:
     if is_causal and q.shape[2] != k.shape[2]:  # torch counts its diagonal from the other end
         return reference(q, k, v, is_causal, scale)
     return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, enable_gqa=True)
@@ -367,7 +359,7 @@ def _by_torch(
 
 def inputs(
     batch: int, heads: int, kv_heads: int, s: int, t: int, d: int, is_causal: bool, device: str
-) -> tuple[torch.Tensor | bool, ...]:
+) -> tuple[Tensor | bool, ...]:
     q = torch.randn(batch, heads, s, d, device=device).bfloat16()
     k, v = (torch.randn(batch, kv_heads, t, d, device=device).bfloat16() for _ in range(2))
     return q, k, v, is_causal

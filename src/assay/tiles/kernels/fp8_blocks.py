@@ -113,7 +113,10 @@ class Fp8Blocks(Work):
         apart: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         of_a = room[3].index(w.rows * place + w.halves * part + half).load(layout)
         of_b = room[4].index(place)._reinterpret(gl.float32, [32, 1], apart)
-        return gl.expand_dims(of_a * of_b.index(w.scaled_by(w, g, at, block) % 4).load(layout), 1)
+        made = of_a * of_b.index(w.scaled_by(w, g, at, block) % 4).load(layout)
+        if w.blocks == 2:  # of which the last may be none
+            made = gl.where(block * 128 < g[5], made, 0.0)
+        return gl.expand_dims(made, 1)
 
     @jit
     def first(w: gl.constexpr, g, at, part: gl.constexpr, room, slot):
@@ -180,11 +183,9 @@ def multiply_blocks(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, c: T
     (m, k), n = a.shape, b.shape[0]
     work, processors = choose_blocks(m, n, k, multiprocessors(a)), multiprocessors(a)
     of_a = aligned(pad(scale_a.T, (0, -m % 4)) if m % 4 else scale_a.T.contiguous())
-    given = (
-        *(describe(a, [64, 128]), describe(b, [128, 128]), describe(c, [64, 64])),
-        *(m, n, k),
-        *(describe(of_a.view(-1), [64]), describe(aligned(scale_b.contiguous()).view(-1), [32])),
-        of_a.shape[1],
-    )
+    of_b = aligned(scale_b.contiguous())
+    blocks = describe(a, [64, 128]), describe(b, [128, 128]), describe(c, [64, 64])
+    scales = describe(of_a.view(-1), [64]), describe(of_b.view(-1), [32])
+    given = (*blocks, m, n, k, *scales, of_a.shape[1])
     tiles = triton.cdiv(m, 64 * work.rows) * triton.cdiv(n, 128)
     launch(fp8_blocks_kernel, min(tiles, processors), given, work, a)

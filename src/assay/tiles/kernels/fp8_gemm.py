@@ -29,6 +29,7 @@ from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpg
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, need_dtype, need_few, need_one_device
 from assay.tiles.kernels.fp8_blocks import BLOCK, multiply_blocks
 from assay.tiles.launch import (
+    aligned,
     can_be_described,
     describe,
     launch,
@@ -144,11 +145,11 @@ def _fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
 
 
 def _is_torchs(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> bool:
-    """Where the sides are multiples of what torch asks for, and scales are of fours along K, as which cuBLAS
-    reads them: else it reads what lies behind, and torch does not say so."""
+    """Where the sides are multiples of what torch asks for, and scales are of fours of rows and along K, as
+    which cuBLAS reads them: else it reads what lies behind, and torch does not say so."""
     per_tensor = _is_one(scale_a, scale_b)
     (m, k), n = a.shape, b.shape[0]
-    if n % 16 or k % 16 or not (per_tensor or n % BLOCK == k % (4 * BLOCK) == 0):
+    if n % 16 or k % 16 or not (per_tensor or m % 4 == n % BLOCK == k % (4 * BLOCK) == 0):
         return False
     return is_torchs("fp8_gemm", "one scale" if per_tensor else "blocks", a.device, m=m, n=n, k=k)
 
@@ -158,9 +159,8 @@ def _by_torch(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
     if _is_one(scale_a, scale_b):
         scales = scale_a.view(()), scale_b.view(())
         return torch._scaled_mm(a, b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=True)
-    return torch._scaled_mm(
-        a, b.T, scale_a.T.contiguous().T, scale_b.contiguous().T, out_dtype=torch.bfloat16
-    )
+    scales = aligned(scale_a.T.contiguous()).T, aligned(scale_b.contiguous()).T
+    return torch._scaled_mm(a, b.T, *scales, out_dtype=torch.bfloat16)
 
 
 @_fp8_gemm.register_fake

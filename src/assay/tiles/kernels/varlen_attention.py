@@ -32,6 +32,7 @@ from assay.tiles.kernel import (
     need_dtype,
     need_few,
     need_scale,
+    need_switch,
     needs_gradients,
 )
 from assay.tiles.launch import start
@@ -217,6 +218,7 @@ def varlen_attention(
     scale: D**-0.5 unless given.
     """
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    need_switch(is_causal)
     scale = need_scale(scale, q.shape[-1])
     if 0 in (*q.shape, *k.shape) or cu_seqlens_q.numel() == 1:
         return torch.zeros_like(q)
