@@ -323,11 +323,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: f
     if not q.is_cuda or q.numel() == 0 or k.numel() == 0:
         return reference(q, k, v, is_causal, scale)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    if wide[0] * wide[1] > MOST_HEADS:
+        return _in_parts(q, k, v, is_causal, scale)
     d, is_hopper = wide[3], runs_on_hopper(q, k, v)
     most = MOST_GRADIENT_SIZE if is_hopper else 0
     records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if wide[0] * wide[1] > MOST_HEADS:
-        return _in_parts(q, k, v, is_causal, scale)
     if d not in STEPS or (d > most and records):
         return _by_torch(q, k, v, is_causal, scale)
     if not is_hopper:
