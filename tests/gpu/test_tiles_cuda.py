@@ -10,7 +10,7 @@ import torch
 from assay.tiles import always
 from assay.tiles.catalog import KERNELS
 from assay.tiles.kernel import Unsupported
-from assay.tiles.kernels import attention, gemm
+from assay.tiles.kernels import attention, fp8_gemm, gemm
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 ROUNDED = 0.01
@@ -92,6 +92,20 @@ def test_scales_that_kernels_cannot_take(scale: float, device: str) -> None:
     q = torch.randn(1, 2, 300, 64, device=device).bfloat16()
     with always("tiles"), pytest.raises(Unsupported, match="use a number above 0"):
         attention.attention(q, q, q, scale=scale)
+
+
+@pytest.mark.parametrize("k", [384, 512])
+def test_an_infinite_scale_spoils_its_rows_alone(k: int, device: str) -> None:
+    """That of the last block of K, which is alone in its step or is not."""
+    one = fp8_gemm.ENTRY.inputs(m=160, n=256, k=k, per_tensor=False, device=device)
+    one[2][40, -1] = torch.inf
+    with always("tiles"):
+        got = fp8_gemm.fp8_gemm(*one)
+    wanted = fp8_gemm.reference(*one)
+    spoiled = torch.zeros_like(wanted, dtype=torch.bool)
+    spoiled[40] = True
+    assert torch.equal(~got.isfinite(), spoiled) and torch.equal(~wanted.isfinite(), spoiled)
+    assert off(got[~spoiled], wanted[~spoiled]) < ROUNDED
 
 
 @pytest.mark.parametrize("who", ["tiles", "faster"])

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 import triton
+import triton.language as tl
 from triton.compiler import ASTSource
 
-from assay.tiles.gate import HOPPER, MOST_SHARED_BYTES, Compiled, block, compile_for_hopper, pointer
-from assay.tiles.kernels import attention_causal_walk, attention_one_walk
+from assay.tiles.gate import (
+    HOPPER,
+    MOST_SHARED_BYTES,
+    Compiled,
+    block,
+    compile_for_hopper,
+    pointer,
+    unlike_sums,
+)
+from assay.tiles.kernels import attention_causal_walk, attention_one_walk, cross_entropy, softmax
 from assay.tiles.kernels.attention import STEPS, Attention, attention_kernel
 from assay.tiles.kernels.attention_backward import finish_kernel, prepare_kernel
 from assay.tiles.kernels.attention_causal_walk import CausalGradients, causal_gradients_kernel
@@ -21,9 +30,11 @@ from assay.tiles.kernels.attention_two_walks import (
 )
 from assay.tiles.kernels.based_hopper import WIDTHS, based_kernel
 from assay.tiles.kernels.based_hopper import choose as choose_based
+from assay.tiles.kernels.decode_attention import combine_kernel
 from assay.tiles.kernels.gemm import Gemm, gemm_kernel
 from assay.tiles.kernels.mamba2_ends import RECORD, Ends, Scan, ends_kernel
 from assay.tiles.kernels.mamba2_hopper import Outputs, outputs_kernel
+from assay.tiles.rounding import rounded
 from assay.tiles.work import files_of
 
 
@@ -92,8 +103,8 @@ def test_what_does_not_fit_is_told() -> None:
 
 
 def test_complaints_say_what_is_wrong() -> None:
-    bad = Compiled(255, 16, MOST_SHARED_BYTES + 1, 8, True)
-    assert len(bad.complaints) == 3 and "16 bytes" in bad.complaints[0]
+    bad = Compiled(255, 16, MOST_SHARED_BYTES + 1, 8, True, 1)
+    assert len(bad.complaints) == 4 and "16 bytes" in bad.complaints[0]
     assert Compiled(168, 0, MOST_SHARED_BYTES, 8, False).complaints == []
 
 
@@ -184,6 +195,43 @@ def test_only_a_causal_walk_begins_early() -> None:
     assert "griddepcontrol" not in plain_text(finish_kernel, types, D=64, BEGINS_EARLY=False)
 
 
+@triton.jit
+def norm_kernel(x, out, ROUNDS: tl.constexpr):
+    row, column = tl.arange(0, 4)[:, None], tl.arange(0, 32)[None, :]
+    one = tl.load(x + row * 32 + column)
+    tl.store(out + tl.arange(0, 4), tl.sum(rounded(one, one) if ROUNDS else one * one, 1))
+
+
+def test_threads_share_the_bits_of_a_sum_of_products() -> None:
+    types = {"x": "*fp32", "out": "*fp32"}
+    assert unlike_sums(plain_text(norm_kernel, types, ROUNDS=False)) > 0
+    assert unlike_sums(plain_text(norm_kernel, types, ROUNDS=True)) == 0
+
+
+LOSS = {"x_ptr": "*bf16", "target_ptr": "*i64", "out_ptr": "*bf16", "logsum_ptr": "*fp32"}
+LOSS |= dict.fromkeys(("rows", "columns", "x_stride", "ignored"), "i32")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "types", "constants"),
+    [
+        (cross_entropy.held_forward_kernel, LOSS, {"UNIT": 8, "DEPTH": 8, "ROWS": 8, "LANES": 16}),
+        (cross_entropy.long_forward_kernel, LOSS, {"UNIT": 8, "DEPTH": 4, "LANES": 128}),
+        (softmax.long_forward_kernel, {**LOSS, "y_ptr": "*bf16"}, {"DEPTH": 8, "LANES": 128}),
+        (
+            combine_kernel,
+            {"partial": "*fp32", "state": "*fp32", "out": "*bf16", "shares": "i32"},
+            {"D": 64, "SHARES": 8},
+        ),
+    ],
+)
+def test_sums_that_are_put_together(kernel, types: dict[str, str], constants: dict[str, int]) -> None:
+    """By threads of which each has one product."""
+    more = {"IS_MEAN": False} if "IS_MEAN" in kernel.arg_names else {}
+    given = {name: kind for name, kind in types.items() if name in kernel.arg_names}
+    assert unlike_sums(plain_text(kernel, given, **constants, **more)) == 0
+
+
 @pytest.mark.parametrize(
     ("kernel", "work", "dtype"),
     [
@@ -201,7 +249,7 @@ def test_mamba2_spills_a_few_bytes_between_tiles(kernel, work: Scan, dtype: torc
     types["rows"] = block(torch.float32, [RECORD]) if isinstance(work, Outputs) else "*fp32"
     given = {name: types[name] for name in kernel.arg_names if name in types}
     made = compile_for_hopper(kernel, given, {"w": work.constant})
-    assert not made.is_serialised and made.products > 0
+    assert not made.is_serialised and made.products > 0 and not made.unlike_sums
     assert made.spilled_bytes <= 80 and made.shared_bytes < MOST_SHARED_BYTES
 
 

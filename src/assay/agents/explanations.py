@@ -199,7 +199,8 @@ NOTES = {
     ),
     "racecheck": Explanation(
         "compute-sanitizer found threads that race in shared memory; fatal in its own kernels.",
-        "Put __syncthreads() between writing and reading shared memory.",
+        "Put __syncthreads() between writing and reading shared memory. Where two writes of one Triton line"
+        + " race, threads share a sum of products whose last bits differ: sum tl.fma(a, b, 0.0), not a * b.",
     ),
     "initcheck": Explanation(
         "compute-sanitizer found reads of memory nobody wrote; fatal in its own kernels without tensor maps.",

@@ -1,8 +1,8 @@
 """Compiles a tile kernel for Hopper where there is no GPU, and reads what the assembler says of it.
 
-Registers, spills, shared memory, how many tensor core operations there are, and whether the assembler had
-to put them one after the other ("wgmma serialisation"), which costs half of the speed and is told nowhere
-else.
+Registers, spills, shared memory, how many tensor core operations there are, whether the assembler had to put
+them one after the other ("wgmma serialisation"), which costs half of the speed and is told nowhere else, and
+whether threads that share a sum have other bits of it (rounding.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ FIRST_REGISTERS = {1: 168, 2: 168, 3: 128}
 MOST_SHARED_BYTES = 232_448
 ALIGNMENT_BYTES = 16
 """Of every pointer, as launches have them."""
+_PRODUCT = re.compile(r"\bmul(?:\.\w+)*\.f32\s+(%\w+), (\S+), (\S+);")
+_PASSED_ON = re.compile(r"\bshfl\.sync\.\w+\.b32\s+(%\w+)(?:\|%\w+)?, (%\w+),")
+_TAKEN_IN = re.compile(r"\bfma\.rn(?:\.\w+)*\.f32\s+%\w+, (\S+), (\S+), (%\w+);")
 NAMES = {
     torch.bfloat16: "bf16",
     torch.float16: "fp16",
@@ -57,6 +60,7 @@ class Compiled:
     products: int
     """Tensor core instructions in the text."""
     is_serialised: bool
+    unlike_sums: int = 0
 
     @property
     def complaints(self) -> list[str]:
@@ -67,6 +71,8 @@ class Compiled:
             found.append("tensor core operations are put one after the other")
         if self.shared_bytes > MOST_SHARED_BYTES:
             found.append(f"{self.shared_bytes} bytes of shared memory are more than a multiprocessor has")
+        if self.unlike_sums:
+            found.append(f"{self.unlike_sums} sums across threads take in products that are not rounded")
         return found
 
 
@@ -103,6 +109,7 @@ def compile_for_hopper(kernel: Any, types: Mapping[str, str], constants: Mapping
         shared_bytes=made.metadata.shared,
         products=text.count("wgmma.mma_async"),
         is_serialised="wgmma.mma_async instructions are serialized" in told,
+        unlike_sums=unlike_sums(text),
     )
 
 
@@ -117,6 +124,13 @@ def assembled(text: str) -> str:
     if done.returncode:
         raise RuntimeError(f"ptxas: {done.stderr.strip()}")
     return done.stdout + done.stderr
+
+
+def unlike_sums(text: str) -> int:
+    """Additions, in PTX, of a thread's own product as it is and the rounded one of another thread."""
+    products = {made: {a, b} for made, a, b in _PRODUCT.findall(text)}
+    passed_on = {made: products.get(of) for made, of in _PASSED_ON.findall(text)}
+    return sum(passed_on.get(more) == {a, b} for a, b, more in _TAKEN_IN.findall(text))
 
 
 def _number(pattern: str, text: str) -> int:

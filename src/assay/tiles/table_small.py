@@ -47,5 +47,6 @@ def _attention() -> Iterator[Row]:
             yield table_attention.attention_backward(200, d, is_causal, batch=1, heads=2)
     yield table_attention.attention(200, 256, True, batch=1, heads=2)
     yield table_attention.decode_attention(batch=3, **HEADS, page_size=16, least=5, length=60)
+    yield table_attention.decode_attention(batch=1, **HEADS, page_size=16, least=700, length=700)  # in shares
     for is_causal in (False, True):
         yield table_attention.varlen_attention(batch=3, **HEADS, least=9, length=40, is_causal=is_causal)

@@ -26,6 +26,7 @@ from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launche
 from assay.tiles.kernels.softmax import LOG2_E
 from assay.tiles.launch import start
 from assay.tiles.op import op
+from assay.tiles.rounding import rounded
 from assay.tiles.rows import DTYPES, dense_rows, in_units, unit_of
 
 HELD_COLUMNS = 8192
@@ -90,7 +91,7 @@ def logsums_of(x, inside):
     powers = tl.exp2((x - base[:, :, None, None]) * LOG2_E)
     totals = tl.sum(tl.where(inside, tl.sum(powers, 3), 0.0), 2)
     top = tl.max(tops, 0)
-    return top + LN_2 * tl.log2(tl.sum(totals * tl.exp2((tops - top[None, :]) * LOG2_E), 0))
+    return top + LN_2 * tl.log2(tl.sum(rounded(totals, tl.exp2((tops - top[None, :]) * LOG2_E)), 0))
 
 
 @triton.jit
@@ -152,7 +153,8 @@ def long_forward_kernel(
         x = tl.load(x_row + steps * (LANES * DEPTH * UNIT) + place, mask=is_left, other=-float("inf"))
         tops, totals = fold(x.to(tl.float32), tops, totals)
     top = tl.maximum(tl.max(tops, 0), tl.max(edges, 0))
-    total = tl.sum(totals * tl.exp2((tops - top) * LOG2_E), 0) + tl.sum(tl.exp2((edges - top) * LOG2_E), 0)
+    total = tl.sum(rounded(totals, tl.exp2((tops - top) * LOG2_E)), 0)
+    total += tl.sum(tl.exp2((edges - top) * LOG2_E), 0)
     logsum = top + LN_2 * tl.log2(total) + tl.zeros([1], tl.float32)
     tell(logsum, picked, counted, row, rows, out_ptr, logsum_ptr, IS_MEAN)
 

@@ -27,6 +27,7 @@ import triton.language as tl
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
 from assay.tiles.launch import multiprocessors, start
 from assay.tiles.op import op
+from assay.tiles.rounding import rounded
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 HEAD_SIZES = (64, 128, 256)
@@ -109,8 +110,8 @@ def combine_kernel(partial, state, out, shares, D: tl.constexpr, SHARES: tl.cons
         higher = tl.maximum(top, tl.max(m, 0))
         safe = tl.where(higher == float("-inf"), 0.0, higher)
         weight, less = tl.exp2(m - safe), tl.exp2(top - safe)
-        total = total * less + tl.sum(weight * sums, 0)
-        acc = acc * less + tl.sum(weight[:, None] * outs, 0)
+        total = total * less + tl.sum(rounded(weight, sums), 0)
+        acc = acc * less + tl.sum(rounded(weight[:, None], outs), 0)
         top = higher
     tl.store(out + row * D + column, acc / tl.where(total > 0, total, 1.0))
 

@@ -20,6 +20,7 @@ from assay.tiles.choice import bits, is_torchs
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype
 from assay.tiles.launch import again, call_of, start
 from assay.tiles.op import op
+from assay.tiles.rounding import rounded
 from assay.tiles.rows import DTYPES, as_rows, dense_rows, in_units, shaped, tile
 
 FORWARD_COLUMNS = 16_384
@@ -74,7 +75,7 @@ def long_forward_kernel(x_ptr, y_ptr, columns, x_stride, DEPTH: tl.constexpr, LA
         x = tl.load(x_ptr + column, mask=column < columns, other=-float("inf"), eviction_policy="evict_last")
         tops, totals = fold(x.to(tl.float32), tops, totals, 0)
     top = tl.max(tops, 0)
-    log_total = tl.log2(tl.sum(totals * tl.exp2((tops - top) * LOG2_E), 0))
+    log_total = tl.log2(tl.sum(rounded(totals, tl.exp2((tops - top) * LOG2_E)), 0))
     for begin in range(0, columns, DEPTH * LANES):
         column = begin + place
         x = tl.load(x_ptr + column, mask=column < columns, other=0.0, eviction_policy="evict_first")
