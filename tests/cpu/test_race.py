@@ -131,7 +131,7 @@ def candidate(source: str) -> Candidate:
 
 
 def speed_of(verdict: Verdict) -> Speed:
-    assert isinstance(verdict, Passed), verdict
+    assert isinstance(verdict, Passed), verdict.findings
     assert verdict.speed is not None, verdict.speed_absent
     return verdict.speed
 
