@@ -9,6 +9,7 @@ import triton.language as tl
 from triton.compiler import ASTSource
 
 from assay.tiles.gate import (
+    ALIGNMENT_BYTES,
     HOPPER,
     MOST_SHARED_BYTES,
     Compiled,
@@ -174,10 +175,13 @@ def compiled_gradient(
 
 
 def plain_text(kernel, types: dict[str, str], **constants: int | bool | None) -> str:
-    """A plain kernel's PTX."""
+    """A plain kernel's PTX, its pointers aligned as those of launches are."""
     names = kernel.arg_names
     signature = {name: types.get(name, "constexpr") for name in names}
-    source = ASTSource(kernel, signature, {(names.index(name),): one for name, one in constants.items()})
+    values = {(names.index(name),): one for name, one in constants.items()}
+    pointers = [names.index(name) for name, kind in types.items() if kind.startswith("*")]
+    aligned = {(place,): [["tt.divisibility", ALIGNMENT_BYTES]] for place in pointers}
+    source = ASTSource(kernel, signature, values, aligned)
     return triton.compile(source, target=HOPPER, options={"num_warps": 4}).asm["ptx"]
 
 
