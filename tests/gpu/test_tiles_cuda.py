@@ -10,7 +10,7 @@ import torch
 from assay.tiles import always
 from assay.tiles.catalog import KERNELS
 from assay.tiles.kernel import Unsupported
-from assay.tiles.kernels import attention, fp8_gemm, gemm
+from assay.tiles.kernels import attention, conv2d, conv2d_relu_maxpool, fp8_gemm, gemm
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 ROUNDED = 0.01
@@ -135,3 +135,43 @@ def test_second_gradients_of_a_product(activation: str, device: str) -> None:
         by_kernel = seconds(lambda a, b: gemm.gemm(a, b, activation=activation))
     wanted = seconds(lambda a, b: gemm.ACTIVATIONS[activation](a.float() @ b.float()))
     assert max(off(x, y) for x, y in zip(by_kernel, wanted, strict=True)) < 5 * ROUNDED
+
+
+@pytest.mark.parametrize("module", [conv2d, conv2d_relu_maxpool])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("outputs", [64, 136])
+def test_a_convolution_of_other_images_in_the_same_place(
+    module, last: bool, outputs: int, device: str
+) -> None:
+    """The second call is launched as the first was."""
+    sizes = {"n": 5, "channels": 96, "side": 24, "outputs": outputs, "last": last}
+    given = module.inputs(**sizes, dtype=torch.float16, device=device)
+    for _ in range(3):
+        with always("tiles"):
+            got = module.ENTRY.run(*given)
+        assert off(got, module.reference(*given)) < ROUNDED
+        for tensor in given[:3]:
+            tensor.copy_(torch.randn_like(tensor) / 4)
+
+
+@pytest.mark.parametrize("module", [conv2d, conv2d_relu_maxpool])
+@pytest.mark.parametrize("outputs", [64, 72])
+def test_a_pixel_that_is_not_a_number_is_seen(module, outputs: int, device: str) -> None:
+    """By every window over it, and by no other."""
+    sizes = {"n": 2, "channels": 64, "side": 16, "outputs": outputs}
+    x, weight, bias, *geometry = module.inputs(**sizes, device=device)
+    x[1, 3, 6, 9] = torch.nan
+    more = {"relu": True} if module is conv2d else {}
+    with always("tiles"):
+        got = module.ENTRY.run(x, weight, bias, *geometry, **more)
+    wanted = module.reference(x, weight, bias, *geometry, **more)
+    assert torch.equal(got.isnan(), wanted.isnan()) and wanted.isnan().any()
+    assert off(got, wanted) < ROUNDED
+
+
+def test_relu_of_a_product_that_is_not_a_number(device: str) -> None:
+    a, b = (torch.randn(256, 256, device=device).bfloat16() for _ in range(2))
+    a[3, 5] = torch.nan
+    with always("tiles"):
+        got = gemm.gemm(a, b, activation="relu")
+    assert torch.equal(got.isnan().any(1), a.isnan().any(1))

@@ -7,11 +7,12 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.nn.functional import gelu, pad, scaled_dot_product_attention, silu
+from torch.nn.functional import conv2d, gelu, max_pool2d, pad, scaled_dot_product_attention, silu
 
 from assay.tiles.emulate import Descriptor, emulate
 from assay.tiles.kernels import linear_attention, mamba2
@@ -26,6 +27,11 @@ ACTIVATIONS = {
 
 def relative(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((got.float() - wanted).norm() / wanted.norm())
+
+
+def worst(*errors: float) -> float:
+    """NaN if one is: Python's own maximum may pass over it."""
+    return float(torch.tensor(errors).max())
 
 
 def gemm_error(
@@ -80,7 +86,7 @@ def attention_error(
     wanted = scaled_dot_product_attention(q.float(), keys, values, attn_mask=mask)
     scores = (q.float() @ keys.mT * scale).masked_fill(~mask, -math.inf)
     told = torch.logsumexp(scores * math.log(2), -1) / math.log(2)
-    return max(relative(o, wanted), relative(sums, told))
+    return worst(relative(o, wanted), relative(sums, told))
 
 
 def gradient_error(
@@ -113,7 +119,7 @@ def gradient_error(
     delta = pad(products, (0, -s % 128))
     given = (q, do, k, v), sums, delta, is_causal, seed
     made = gradients_at_once(module, *given) if hasattr(module, "arguments_of") else two_walks(module, *given)
-    return max(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True))
+    return worst(*(relative(got, leaf.grad) for got, leaf in zip(made, leaves, strict=True)))
 
 
 def two_walks(
@@ -288,3 +294,50 @@ def based_error(
     with emulated_launches(module, processors, seed):
         got = module.based_on_hopper(q, k, v, normalise, **sizes)
     return relative(got, linear_attention.reference_based(q.float(), k.float(), v.float(), normalise))
+
+
+def convolution_error(
+    module: types.ModuleType,
+    n: int,
+    channels: int,
+    high: int,
+    wide: int,
+    outputs: int,
+    seed: int,
+    *,
+    window: tuple[int, int] = (3, 3),
+    padding: int = 1,
+    dilation: int = 1,
+    relu: bool = False,
+    pooled: bool = False,
+    has_bias: bool = True,
+    is_last: bool = True,
+    dtype: torch.dtype = torch.bfloat16,
+    processors: int = 5,
+    **sizes: Any,
+) -> float:
+    """By how much y is off.
+
+    Args:
+        is_last: x's channels lie side by side.
+        sizes: those of the kernel that are not to be chosen.
+    """
+    torch.manual_seed(seed)
+    form = torch.channels_last if is_last else torch.contiguous_format
+    x = torch.randn(n, channels, high, wide).to(dtype).contiguous(memory_format=form)
+    weight = (torch.randn(outputs, channels, *window) * (channels * math.prod(window)) ** -0.5).to(dtype)
+    bias = torch.randn(outputs).to(dtype) if has_bias else None
+    wide_bias = None if bias is None else bias.float()
+    wanted = conv2d(x.float(), weight.float(), wide_bias, 1, padding, dilation)
+    wanted = wanted.relu() if relu or pooled else wanted
+    wanted = max_pool2d(wanted, 2) if pooled else wanted
+    y = torch.full(wanted.shape, math.nan, dtype=dtype).contiguous(memory_format=form)
+    chosen = module.choose
+
+    def choose(*given: Any) -> Any:
+        return replace(chosen(*given), **sizes)
+
+    geometry = [1, 1, padding, padding, dilation, dilation]
+    with emulated_launches(module, processors, seed), mock.patch.object(module, "choose", choose):
+        got = module.convolved_on_hopper(x, weight, bias, y, geometry, relu=relu or pooled, pooled=pooled)
+    return relative(got, wanted)

@@ -16,7 +16,8 @@ GEMM, ATTENTION, BASED = "kernels/gemm", "kernels/attention", "kernels/based_hop
 TWO_WALKS, ONE_WALK = "kernels/attention_two_walks", "kernels/attention_one_walk"
 CAUSAL = "kernels/attention_causal_walk"
 MAMBA2, ENDS = "kernels/mamba2_hopper", "kernels/mamba2_ends"
-BELOW = (PIPELINE, COUNTED, ONE_WALK, ENDS)
+BOXES, HELD, CONV2D = "kernels/conv2d_boxes", "kernels/conv2d_held", "kernels/conv2d_hopper"
+BELOW = (PIPELINE, COUNTED, ONE_WALK, ENDS, BOXES, HELD)
 """What kernels are made of, each of those before it: loaded anew with a kernel."""
 
 
@@ -193,4 +194,31 @@ BUGS = (
     Bug("sums that begin anew", BASED, "total += w.summed(w, p)", "total = w.summed(w, p)", BASED),
     Bug("fp16 weights not scaled back", BASED, "            acc = acc * (1 / w.unit)\n", "            acc = acc * 1.0\n", BASED),
     Bug("fp16 weights not scaled", BASED, "HALF_UNIT = 2.0**-12", "HALF_UNIT = 1.0", BASED),
+    Bug("boxes of one consumer announced", BOXES, "w.consumers * g[0].block_type.nbytes + g[1]", "g[0].block_type.nbytes + g[1]", CONV2D),
+    Bug("the box of another consumer", BOXES, "room[0].index(w.consumers * slot + part).reshape", "room[0].index(w.consumers * slot).reshape", CONV2D),
+    Bug("taps of a row walked down", BOXES, "down, across = tap // w.S * g[10] - g[8], tap % w.S * g[11] - g[9]", "down, across = tap % w.S * g[10] - g[8], tap // w.S * g[11] - g[9]", CONV2D),
+    Bug("taps that are not apart", BOXES, "tap // w.S * g[10] - g[8]", "tap // w.S - g[8]", CONV2D),
+    Bug("no padding above", BOXES, "tap // w.S * g[10] - g[8]", "tap // w.S * g[10]", CONV2D),
+    Bug("the first channels of each tap alone", BOXES, "[image, i + down, j + across, channel]", "[image, i + down, j + across, 0]", CONV2D),
+    Bug("a weight of the wrong tap", BOXES, "[at[1], tap, channel]", "[at[1], tap + 1, channel]", CONV2D),
+    Bug("boxes beyond the last row", BOXES, "k // across % down", "k // across", CONV2D),
+    Bug("a slot given back while its boxes are read", BOXES, "return warpgroup_mma_wait(1, (acc,))", "return warpgroup_mma_wait(2, (acc,))", CONV2D),
+    Bug("sums of a convolution in flight", BOXES, "        return warpgroup_mma_wait(0, (acc,))\n", "        return acc\n", CONV2D),
+    Bug("a bias beyond the outputs", BOXES, "gl.load(g[3] + n, n < g[7], other=0.0)", "gl.load(g[3] + n)", CONV2D),
+    Bug("squares of the wrong sides", BOXES, "[w.images, w.rows // 2, 2, w.columns // 2, 2, w.BN]", "[w.images, w.columns // 2, 2, w.rows // 2, 2, w.BN]", CONV2D),
+    Bug("two of a square's four", BOXES, "gl.reduce(gl.reduce(squares, 2, _greater), 3, _greater)", "gl.reduce(squares, 2, _greater).unbind(3)[0]", CONV2D),
+    Bug("maxima where squares are not", BOXES, "            i, j = i // 2, j // 2\n", "", CONV2D),
+    Bug("negative sums kept", BOXES, "acc = gl.where(acc < 0.0, 0.0, acc)", "acc = gl.where(acc < 0.0, acc, acc)", CONV2D),
+    Bug("y written where it is still stored from", BOXES, "        tma.store_wait(0)\n", "", CONV2D),
+    Bug("a convolution's y without a fence", BOXES, "        fence_async_shared()\n", "", CONV2D),
+    Bug("weights that come again while they are read", HELD, "if at[2] == 0:", "if at[2] >= 0:", CONV2D),
+    Bug("weights that are not announced", HELD, "mbarrier.expect(bar, w.taps * w.blocks * g[1].block_type.nbytes)", "mbarrier.expect(bar, g[1].block_type.nbytes)", CONV2D),
+    Bug("lower rows not announced", HELD, "g[0].block_type.nbytes + g[12].block_type.nbytes", "g[0].block_type.nbytes", CONV2D),
+    Bug("lower rows in the place of the last upper one", HELD, "room[0].index(row + 8)", "room[0].index(row + 7)", CONV2D),
+    Bug("lower rows of x a row too low", HELD, "i + 8 - g[8]", "i + 9 - g[8]", CONV2D),
+    Bug("each tap with the same rows", HELD, "(7 + w.R) + r\n", "(7 + w.R)\n", CONV2D),
+    Bug("weights of taps of the column before", HELD, "room[1].index(k * w.R + r)", "room[1].index(r)", CONV2D),
+    Bug("weights stored by rows of taps", HELD, "tap = k % w.R * w.S + k // w.R // w.blocks", "tap = k // w.blocks", CONV2D),
+    Bug("a slot given back while taps read it", HELD, "return warpgroup_mma_wait(w.R, (acc,))", "return warpgroup_mma_wait(w.R + 1, (acc,))", CONV2D),
+    Bug("boxes of another consumer's rows", HELD, "            row = (w.consumers * slot + part) * (7 + w.R) + r\n", "            row = w.consumers * slot * (7 + w.R) + r\n", CONV2D),
 )  # fmt: skip

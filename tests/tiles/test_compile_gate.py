@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import triton
@@ -31,6 +33,9 @@ from assay.tiles.kernels.attention_two_walks import (
 )
 from assay.tiles.kernels.based_hopper import WIDTHS, based_kernel
 from assay.tiles.kernels.based_hopper import choose as choose_based
+from assay.tiles.kernels.conv2d_boxes import Convolution, convolution_kernel
+from assay.tiles.kernels.conv2d_held import Held, held_kernel
+from assay.tiles.kernels.conv2d_hopper import choose as choose_convolution
 from assay.tiles.kernels.decode_attention import combine_kernel
 from assay.tiles.kernels.gemm import Gemm, gemm_kernel
 from assay.tiles.kernels.mamba2_ends import RECORD, Ends, Scan, ends_kernel
@@ -71,6 +76,7 @@ def compiled_attention(dtype: torch.dtype, **how) -> Compiled:
     [
         {},
         {"transposed": True, "has_bias": True, "activation": "gelu"},
+        {"has_bias": True, "activation": "relu"},
         {"BN": 128, "stages": 5, "has_bias": True, "has_residual": True, "activation": "silu"},
     ],
 )
@@ -267,4 +273,39 @@ def test_based(dtype: torch.dtype, dv: int, normalise: bool) -> None:
     types = {name: block(dtype, [1, 1, *sizes]) for name, sizes in blocks.items()}
     types |= dict.fromkeys(("T", "heads", "pairs"), "i32")
     made = compile_for_hopper(based_kernel, types, {"w": work.constant})
+    assert made.complaints == [] and made.products > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        (Held, (64, 56, 56, 64, 3, 3, 64)),
+        (Held, (4, 56, 56, 64, 3, 3, 128)),
+        (Convolution, (64, 56, 56, 64, 1, 1, 256)),
+        (Convolution, (64, 56, 56, 64, 7, 7, 64)),
+        (Convolution, (64, 28, 28, 128, 3, 3, 128)),
+        (Convolution, (64, 14, 14, 256, 3, 3, 256)),
+        (Convolution, (64, 56, 56, 256, 3, 3, 128)),
+    ],
+)
+def test_convolutions(
+    kind: type[Convolution], sizes: tuple[int, ...], pooled: bool, dtype: torch.dtype
+) -> None:
+    work = replace(choose_convolution(*sizes, True, pooled, 132), has_bias=True, relu=True)
+    assert type(work) is kind
+    half = 2 if pooled else 1
+    box = work.rows, work.columns, 64
+    of_y = work.rows // half, work.columns // half, work.BN
+    types = {"x": block(dtype, [work.images, *box]), "weight": block(dtype, [work.BN, 1, 64])}
+    types |= {"y": block(dtype, [work.images, *of_y]), "bias": pointer(dtype)}
+    types |= dict.fromkeys(
+        ("images", "high", "wide", "outputs", "pad_h", "pad_w", "dilation_h", "dilation_w"), "i32"
+    )
+    kernel = convolution_kernel
+    if isinstance(work, Held):
+        kernel = held_kernel
+        types["more"] = block(dtype, [1, work.R - 1, work.columns, 64])
+    made = compile_for_hopper(kernel, types, {"w": work.constant})
     assert made.complaints == [] and made.products > 0

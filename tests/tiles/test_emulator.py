@@ -10,14 +10,16 @@ import torch
 from emulated_kernels import (
     attention_error,
     based_error,
+    convolution_error,
     emulated_launches,
     gemm_error,
     gradient_error,
     mamba2_error,
     mamba2_inputs,
     order_of,
+    worst,
 )
-from seeded import ATTENTION, BASED, BUGS, CAUSAL, GEMM, MAMBA2, ONE_WALK, TWO_WALKS, Bug
+from seeded import ATTENTION, BASED, BUGS, CAUSAL, CONV2D, GEMM, MAMBA2, ONE_WALK, TWO_WALKS, Bug
 
 from assay.tiles.assembler import heard, take, wait_for_last
 from assay.tiles.emulate import Descriptor, EmulationError, emulate
@@ -28,6 +30,7 @@ from assay.tiles.kernels import (
     attention_one_walk,
     attention_two_walks,
     based_hopper,
+    conv2d_hopper,
     gemm,
     mamba2,
     mamba2_hopper,
@@ -152,6 +155,56 @@ def test_based(batch: int, heads: int, length: int, seed: int, how: dict) -> Non
     assert based_error(based_hopper, batch, heads, length, seed, **how) < ROUNDED
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("n", "channels", "high", "wide", "outputs", "how"),
+    [
+        (1, 64, 1, 1, 8, {}),
+        (2, 64, 16, 16, 40, {}),
+        (2, 64, 9, 11, 72, {"consumers": 3, "relu": True}),
+        (3, 40, 5, 6, 136, {"is_last": False}),
+        (70, 64, 3, 3, 264, {"dtype": torch.float16}),
+        (2, 128, 20, 17, 72, {"window": (1, 1), "padding": 0, "has_bias": False}),
+        (2, 64, 16, 16, 64, {"dilation": 2, "padding": 3}),
+        (2, 64, 20, 16, 64, {"window": (5, 3), "padding": 2}),
+        (2, 64, 19, 16, 64, {"window": (4, 3), "padding": 0}),
+        (1, 64, 2, 2, 8, {"pooled": True}),
+        (2, 72, 13, 9, 72, {"pooled": True, "window": (3, 2)}),
+        (2, 128, 16, 17, 56, {"pooled": True, "is_last": False}),
+    ],
+)
+def test_convolutions(
+    n: int, channels: int, high: int, wide: int, outputs: int, how: dict, seed: int
+) -> None:
+    assert convolution_error(conv2d_hopper, n, channels, high, wide, outputs, seed, **how) < ROUNDED
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("outputs", [64, 72])
+def test_not_a_number_goes_through_relu_and_maxima(outputs: int, pooled: bool) -> None:
+    """As far as windows see it."""
+    x, weight = torch.randn(1, 64, 16, 16).bfloat16(), torch.randn(outputs, 64, 3, 3).bfloat16()
+    x[0, 5, 7, 3] = math.nan
+    y = torch.zeros(1, outputs, *((8, 8) if pooled else (16, 16))).bfloat16()
+    with emulated_launches(conv2d_hopper, 5, 0):
+        y = conv2d_hopper.convolved_on_hopper(x, weight, None, y, [1] * 6, relu=True, pooled=pooled)
+    seen = torch.zeros(16, 16, dtype=torch.bool)
+    seen[6:9, 2:5] = True
+    if pooled:
+        seen = seen.view(8, 2, 8, 2).any(3).any(1)
+    assert y[0, :, seen].isnan().all() and not y[0, :, ~seen].isnan().any()
+
+
+def test_relu_of_not_a_number_is_none() -> None:
+    a, b = torch.randn(64, 64).bfloat16(), torch.randn(64, 128).bfloat16()
+    a[3, 5] = math.nan
+    c = torch.zeros(64, 128).bfloat16()
+    described = Descriptor(a, [64, 64]), Descriptor(b, [64, 128]), Descriptor(c, [64, 128])
+    work = gemm.Gemm(BN=128, activation="relu")
+    emulate(gemm.gemm_kernel, (1,), *described, 64, 128, 64, c, c, work.constant)
+    assert c[3].isnan().all() and not c[4].isnan().any()
+
+
 @pytest.mark.parametrize(("step", "pace"), [(math.nan, math.nan), (-1e-3, 1e-3), (-1e30, 1e30)])
 def test_what_a_bad_step_leaves_of_mamba2_is_nan(step: float, pace: float) -> None:
     """In its head, from its row on; so does a bad pace."""
@@ -181,14 +234,24 @@ def shows(bug: Bug, kernel: str, folder: Path) -> bool:
                 error = based_error(module, 2, 2, 450, seed, **sizes)
                 halves = {"dtype": torch.float16, "strength": 20.0 ** (seed % 2), "normalise": seed % 2 == 1}
                 error += based_error(module, 1, 2, 40, seed, **halves)
+            elif kernel == CONV2D and seed % 2:
+                apart = {"window": (3, 2), "padding": 2, "dilation": 2, "relu": True}
+                error = convolution_error(module, 3, 128, 12, 7, 72, seed, **apart)
+                box = {"images": 2, "rows": 8, "columns": 4, "pooled": True}
+                error = worst(error, convolution_error(module, 3, 72, 13, 6, 136, seed, **box))
+            elif kernel == CONV2D:
+                error = convolution_error(module, 4, 128, 16, 16, 64, seed, processors=2)
+                error = worst(
+                    error, convolution_error(module, 1, 40, 16, 8, 64, seed, window=(2, 3), pooled=True)
+                )
             elif kernel in (ONE_WALK, CAUSAL, TWO_WALKS):
                 is_causal = kernel == CAUSAL or (kernel == TWO_WALKS and seed % 2 == 0)
                 error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=is_causal)
                 if kernel == CAUSAL:  # tiles shorter than the ring
-                    error = max(error, gradient_error(module, 3, 3, 130, 130, seed, is_causal=True))
+                    error = worst(error, gradient_error(module, 3, 3, 130, 130, seed, is_causal=True))
             else:
                 error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
-                error = max(error, attention_error(module, 6, 3, 200, 60, seed, stages=6))
+                error = worst(error, attention_error(module, 6, 3, 200, 60, seed, stages=6))
         except EmulationError:
             return True
         if not error < ROUNDED:
@@ -202,7 +265,7 @@ def test_a_seeded_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
     assert all(shows(bug, kernel, tmp_path) for kernel in kernels)
 
 
-@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, ONE_WALK, CAUSAL, TWO_WALKS, MAMBA2, BASED])
+@pytest.mark.parametrize("kernel", [GEMM, ATTENTION, ONE_WALK, CAUSAL, TWO_WALKS, MAMBA2, BASED, CONV2D])
 def test_without_a_bug_nothing_is_noticed(kernel: str, tmp_path: Path) -> None:
     assert not shows(Bug("none", "", "", ""), kernel, tmp_path)
 

@@ -12,6 +12,7 @@ two.
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
@@ -22,8 +23,6 @@ from typing import Any
 
 import torch
 
-Place = tuple[int, ...]
-"""A buffer's number and the indices taken of it so far."""
 EAGER, LATE, ANY_ORDER = range(3)
 """When copies land: at once, not before everybody waits for them, or whenever it is their turn."""
 
@@ -35,8 +34,16 @@ class EmulationError(RuntimeError):
     """What a kernel does that a device would not forgive, or would forgive at times."""
 
 
-def overlap(one: Place, other: Place) -> bool:
-    return all(a == b for a, b in zip(one, other, strict=False))
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes of a buffer."""
+
+    buffer: int
+    first: int
+    end: int
+
+    def meets(self, other: Place) -> bool:
+        return self.buffer == other.buffer and self.first < other.end and other.first < self.end
 
 
 @dataclass(slots=True)
@@ -164,16 +171,16 @@ class World:
             raise EmulationError("a tensor is used before the kernel that writes it has ended")
 
     def check_readable(self, place: Place, who: str) -> None:
-        if any(overlap(copy.place, place) for copy in self.copies):
+        if any(copy.place.meets(place) for copy in self.copies):
             raise EmulationError(f"{who} reads a place while a copy into it is in flight")
 
     def check_writable(self, place: Place, who: str) -> None:
         self.check_readable(place, who)
         for partition in self.partitions:
             for product in partition.products:
-                if any(overlap(read, place) for read in product.places):
+                if any(read.meets(place) for read in product.places):
                     raise EmulationError(f"{who} writes a place that a tensor core still reads")
-            if any(overlap(store.place, place) for store in partition.stores):
+            if any(store.place.meets(place) for store in partition.stores):
                 raise EmulationError(f"{who} writes a place that a copy to global memory still reads")
 
 
@@ -219,10 +226,16 @@ class Barrier:
 
 
 class Shared:
-    """A part of shared memory."""
+    """A part of shared memory, and the bytes that it lies in."""
+
+    layout = None
 
     def __init__(self, data: torch.Tensor, place: Place) -> None:
         self.data, self.place = data, place
+
+    @staticmethod
+    def whole(data: torch.Tensor, buffer: int) -> Shared:
+        return Shared(data, Place(buffer, 0, data.nbytes))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -233,7 +246,8 @@ class Shared:
         return self.data.dtype
 
     def index(self, k: Any) -> Shared:
-        return Shared(self.data[int(k)], (*self.place, int(k)))
+        data = self.data[int(k)]
+        return Shared(data, self._place_of(data) if self.data.is_contiguous() else self.place)
 
     def slice(self, start: int, length: int, dim: int = 0) -> Shared:
         return Shared(self.data.narrow(dim, start, length), self.place)
@@ -245,7 +259,18 @@ class Shared:
         return Shared(self.data.view(*shape), self.place)
 
     def _reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: Any) -> Shared:
-        return Shared(self.data.view(dtype).view(*shape), self.place)
+        """What lies from its beginning on, which may be more than it."""
+        first = self.data.storage_offset() * self.data.element_size()
+        memory = torch.empty(0, dtype=torch.uint8).set_(self.data.untyped_storage())
+        size_bytes = math.prod(shape) * dtype.itemsize
+        if not self.data.is_contiguous() or first + size_bytes > memory.numel():
+            raise EmulationError(f"{list(shape)} of {dtype} do not lie there")
+        data = memory[first : first + size_bytes].view(dtype).view(*shape)
+        return Shared(data, self._place_of(data))
+
+    def _place_of(self, data: torch.Tensor) -> Place:
+        first = data.storage_offset() * data.element_size()
+        return Place(self.place.buffer, first, first + data.nbytes)
 
     def store(self, value: torch.Tensor) -> None:
         world, partition = HERE.world, HERE.partition

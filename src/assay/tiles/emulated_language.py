@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import types
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ class Descriptor:
     """A tensor that is copied block by block; what lies beyond its edges is zero and is not written."""
 
     def __init__(self, tensor: torch.Tensor, block: Sequence[int]) -> None:
+        if any(n & (n - 1) for n in block):
+            raise EmulationError(f"a block of {list(block)} has a side that is no power of two")
         self.tensor, self.dtype, self.layout = tensor, tensor.dtype, None
         self.shape, self.strides = tuple(tensor.shape), tensor.stride()
         size_bytes = tensor.element_size()
@@ -32,12 +35,14 @@ class Descriptor:
         self.block_shape = list(block)
         self.block_type = types.SimpleNamespace(shape=list(block), nbytes=size_bytes)
 
-    def part(self, at: Sequence[Any]) -> torch.Tensor:
-        where = [
-            slice(min(int(a), n), max(0, min(int(a) + b, n)))
+    def part(self, at: Sequence[int]) -> tuple[torch.Tensor, tuple[slice, ...]]:
+        """What of the tensor a block takes, and where in the block it lies."""
+        ends = [
+            (max(a, 0), max(a, 0, min(a + b, n)))
             for a, b, n in zip(at, self.block_shape, self.shape, strict=True)
         ]
-        return self.tensor[tuple(where)]
+        inside = tuple(slice(first - a, end - a) for a, (first, end) in zip(at, ends, strict=True))
+        return self.tensor[tuple(slice(*pair) for pair in ends)], inside
 
 
 class Pointer:
@@ -116,7 +121,7 @@ class Product:
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise EmulationError(IN_FLIGHT)
 
-    __getattr__ = __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __truediv__ = _refuse
+    __getattr__ = __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __truediv__ = __lt__ = __gt__ = _refuse
 
     @classmethod
     def __torch_function__(cls, *_: Any, **__: Any) -> Any:
@@ -130,8 +135,8 @@ class _Store:
 
     def finish(self) -> None:
         HERE.world.check_readable(self.place, "a copy to global memory")
-        part = self._descriptor.part(self._at)
-        part.copy_(self._source.data[tuple(slice(0, n) for n in part.shape)])
+        part, inside = self._descriptor.part(self._at)
+        part.copy_(self._source.data[inside])
 
 
 def settled(value: Any) -> torch.Tensor:
@@ -168,7 +173,7 @@ def fence_async_shared() -> None:
 
 def _fenced(places: Sequence[Place], who: str) -> None:
     for place in HERE.partition.unfenced:
-        if any(place[: len(other)] == other[: len(place)] for other in places):
+        if any(place.meets(other) for other in places):
             raise EmulationError(f"{who} reads what threads have written without a fence between")
 
 
@@ -185,9 +190,9 @@ def _copy_in(
     to.data.fill_(float("nan") if to.data.is_floating_point() else 85)
 
     def land() -> None:
-        part = descriptor.part(at)
+        part, inside = descriptor.part(at)
         to.data.zero_()
-        to.data[tuple(slice(0, n) for n in part.shape)] = part
+        to.data[inside] = part
         barrier.landed(descriptor.block_type.nbytes)
 
     world.copies.append(Copy(to.place, land))
@@ -225,7 +230,7 @@ def _allocate(dtype: torch.dtype, shape: Sequence[int], layout: Any = None) -> A
         one = [Barrier(f"barrier {world.buffers}.{k}") for k in range(shape[0])]
         return Barriers(one) if len(shape) > 1 else one[0]
     filler = float("nan") if dtype.is_floating_point else 85
-    return Shared(torch.full(list(shape), filler, dtype=dtype), (world.buffers,))
+    return Shared.whole(torch.full(list(shape), filler, dtype=dtype), world.buffers)
 
 
 def _specialize(parts: Sequence[tuple[Callable[..., None], Any]], warps: Any, registers: Any) -> None:
@@ -285,8 +290,9 @@ gl = types.SimpleNamespace(
     exp2=torch.exp2,
     exp=torch.exp,
     log2=torch.log2,
-    maximum=lambda a, b: torch.maximum(torch.as_tensor(a), torch.as_tensor(b)),
-    minimum=lambda a, b: torch.minimum(torch.as_tensor(a), torch.as_tensor(b)),
+    reduce=lambda x, axis, combine: functools.reduce(combine, settled(x).unbind(axis)),
+    maximum=lambda a, b: torch.fmax(torch.as_tensor(a), torch.as_tensor(b)),
+    minimum=lambda a, b: torch.fmin(torch.as_tensor(a), torch.as_tensor(b)),
     where=lambda condition, a, b: torch.where(torch.as_tensor(condition), a, b),
     join=lambda a, b: torch.stack((a, b), -1),
     reshape=lambda x, shape: settled(x).reshape(shape),

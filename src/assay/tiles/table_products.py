@@ -130,4 +130,5 @@ def _convolution(
         body=body.format(f"F.conv2d(x, w, b, {stride}, {padding})"),
         inputs=f"{half(n, channels, side, side)}{last}, {weight}, {half(outputs)}",
         call=f"{kernel}(x, w, b, {stride}, {padding})",
+        more=("assay.tiles.kernels.conv2d_boxes", "assay.tiles.kernels.conv2d_held"),
     )

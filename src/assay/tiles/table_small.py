@@ -22,6 +22,9 @@ def small_rows() -> Iterator[Row]:
     yield table_products.conv2d(2, 16, 9, 24, stride=2)
     yield table_products.conv2d(1, 32, 6, 16, window=1, padding=0)
     yield table_products.conv2d_relu_maxpool(2, 16, 8, 24)
+    for channels, side, outputs in ((72, 9, 136), (64, 16, 40)):  # the second one's weight is held
+        yield table_products.conv2d(2, channels, side, outputs)
+        yield table_products.conv2d_relu_maxpool(2, channels, side, outputs)
     for columns in (520, 20000):
         yield table_norms.rms_norm(7, columns)
         yield table_norms.layer_norm(7, columns)

@@ -9,6 +9,8 @@ channels_last (a contiguous one is copied first: else every read would be of two
 over (r, s, c) as one axis. The weight is read as (K, R, S, C), which needs no copy where it is channels_last
 too. float32 is taken and right, not fast.
 
+On Hopper, 16 bits with steps of 1 between windows run as conv2d_hopper.py says: channels_last for both, too.
+
 Forward only: backward through it raises. Not covered: groups, transposed convolutions.
 """
 
@@ -22,6 +24,7 @@ import triton.language as tl
 
 from assay.tiles.choice import bits, is_torchs
 from assay.tiles.kernel import MOST_ELEMENTS, Cost, Kernel, Unsupported, launches, need_dtype, need_few
+from assay.tiles.kernels.conv2d_hopper import convolved_on_hopper, fits
 from assay.tiles.launch import start
 from assay.tiles.op import op
 
@@ -145,6 +148,9 @@ def _op(
     if is_faster_by_torch("conv2d", x, weight, geometry, y.shape[2] * y.shape[3], " relu" if relu else ""):
         y = by_torch(x, weight, bias, geometry)
         return (y.relu_() if relu else y).contiguous(memory_format=memory_format(x))
+    if fits(x, weight, geometry):
+        made = convolved_on_hopper(x, weight, bias, y, geometry, relu=relu)
+        return made.contiguous(memory_format=memory_format(x))
     (n, channels, height, width), (outputs, _, taps_h, taps_w) = x.shape, weight.shape
     plane = y.shape[2] * y.shape[3]
     x, weight = readable(x), weight.permute(0, 2, 3, 1).contiguous()
@@ -310,6 +316,8 @@ ENTRY = Kernel(
         {"n": 1, "channels": 96, "side": 7, "outputs": 130, "window": 1, "padding": 0, "last": False},
         {"n": 2, "channels": 3, "side": 13, "outputs": 20, "window": 5, "stride": 2, "padding": 2},
         {"n": 1, "channels": 32, "side": 11, "outputs": 16, "padding": 3, "dilation": 3, "last": False},
+        {"n": 2, "channels": 64, "side": 16, "outputs": 40},
+        {"n": 3, "channels": 72, "side": 9, "outputs": 136, "window": 4, "padding": 2},
     ),
     sizes=(
         {"n": 64, "channels": 64, "side": 56, "outputs": 64},

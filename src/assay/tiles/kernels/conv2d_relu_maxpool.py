@@ -31,6 +31,7 @@ from assay.tiles.kernels.conv2d import (
     readable,
     tiles,
 )
+from assay.tiles.kernels.conv2d_hopper import convolved_on_hopper, fits
 from assay.tiles.launch import start
 from assay.tiles.op import op
 
@@ -86,6 +87,9 @@ def _op(
     if is_faster_by_torch("conv2d_relu_maxpool", x, weight, geometry, y.shape[2] * y.shape[3]):
         y = torch.nn.functional.max_pool2d(by_torch(x, weight, bias, geometry), 2).relu_()
         return y.contiguous(memory_format=memory_format(x))
+    if fits(x, weight, geometry):
+        made = convolved_on_hopper(x, weight, bias, y, geometry, relu=True, pooled=True)
+        return made.contiguous(memory_format=memory_format(x))
     (n, channels, height, width), (outputs, _, taps_h, taps_w) = x.shape, weight.shape
     plane = y.shape[2] * y.shape[3]
     x, weight = readable(x), weight.permute(0, 2, 3, 1).contiguous()
@@ -168,6 +172,8 @@ ENTRY = Kernel(
         {"n": 1, "channels": 96, "side": 6, "outputs": 130, "window": 1, "padding": 0, "last": False},
         {"n": 2, "channels": 3, "side": 13, "outputs": 20, "window": 5, "stride": 2, "padding": 2},
         {"n": 1, "channels": 32, "side": 11, "outputs": 16, "padding": 3, "dilation": 3, "last": False},
+        {"n": 2, "channels": 64, "side": 16, "outputs": 40},
+        {"n": 3, "channels": 72, "side": 9, "outputs": 136, "window": 4, "padding": 2},
     ),
     sizes=(
         {"n": 64, "channels": 64, "side": 112, "outputs": 64},

@@ -122,7 +122,7 @@ def _epilogue(w: gl.constexpr, g, row, column, acc):
     if w.has_bias:
         acc += gl.expand_dims(gl.load(g[6] + n, n < g[4], other=0.0).to(gl.float32), 0)
     if w.activation == "relu":
-        acc = gl.maximum(acc, 0.0)
+        acc = gl.where(acc < 0.0, 0.0, acc)  # which keeps NaN
     if w.activation == "silu":
         acc = acc / (1 + gl.exp2(acc * -1.4426950408889634))
     if w.activation == "gelu":
