@@ -334,8 +334,8 @@ def convolution_error(
     y = torch.full(wanted.shape, math.nan, dtype=dtype).contiguous(memory_format=form)
     chosen = module.choose
 
-    def choose(*given: Any) -> Any:
-        return replace(chosen(*given), **sizes)
+    def choose(*given: Any, **ends: bool) -> Any:
+        return replace(chosen(*given, **ends), **sizes)
 
     geometry = [1, 1, padding, padding, dilation, dilation]
     with emulated_launches(module, processors, seed), mock.patch.object(module, "choose", choose):

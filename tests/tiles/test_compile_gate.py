@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 import triton
@@ -293,7 +291,7 @@ def test_based(dtype: torch.dtype, dv: int, normalise: bool) -> None:
 def test_convolutions(
     kind: type[Convolution], sizes: tuple[int, ...], pooled: bool, dtype: torch.dtype
 ) -> None:
-    work = replace(choose_convolution(*sizes, True, pooled, 132), has_bias=True, relu=True)
+    work = choose_convolution(*sizes, True, 132, has_bias=True, relu=True, pooled=pooled)
     assert type(work) is kind
     half = 2 if pooled else 1
     box = work.rows, work.columns, 64

@@ -19,6 +19,11 @@ from assay.tiles.kernels import (
     attention_causal_walk,
     attention_one_walk,
     attention_two_walks,
+    conv2d,
+    conv2d_boxes,
+    conv2d_held,
+    conv2d_hopper,
+    conv2d_relu_maxpool,
     fp8_blocks,
     fp8_gemm,
     gemm,
@@ -80,9 +85,9 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
 
     stubs = {"launch": launch, "describe": described, "multiprocessors": lambda tensor: 2}
     walks = (attention_causal_walk, attention_one_walk, attention_two_walks)
-    for module in (attention, *walks, fp8_blocks, fp8_gemm, gemm, int4_hopper):
+    for module in (attention, *walks, conv2d_hopper, fp8_blocks, fp8_gemm, gemm, int4_hopper):
         _replace(monkeypatch, module, **{name: stub for name, stub in stubs.items() if hasattr(module, name)})
-    for module in (fp8_gemm, int4_hopper):
+    for module in (conv2d_hopper, fp8_gemm, int4_hopper):
         monkeypatch.setattr(module, "runs_on_hopper", lambda *tensors: True)
     monkeypatch.setattr(attention_backward, "start", noted)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
@@ -118,6 +123,48 @@ def test_int4_gemm(emulated: list[tuple[Any, bool]], m: int, n: int, k: int, has
         got = int4_gemm._int4_gemm(x, *given[1:], *(() if has_zeros else (None,)))
         assert relative(got, wanted) < ROUNDED and got.is_contiguous()
     assert emulated[0] == (int4_hopper.int4_gemm_kernel, False)
+
+
+@pytest.mark.parametrize("layout", [None, "strided", "offset", "transposed", "sliced"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("module", [conv2d, conv2d_relu_maxpool])
+@pytest.mark.parametrize(("n", "side", "outputs"), [(2, 16, 40), (3, 5, 72), (1, 2, 8)])
+def test_convolutions(
+    emulated: list[tuple[Any, bool]],
+    n: int,
+    side: int,
+    outputs: int,
+    module: types.ModuleType,
+    last: bool,
+    layout: str | None,
+) -> None:
+    """y lies as x does."""
+    sizes = {"n": n, "channels": 64, "side": side, "outputs": outputs, "last": last}
+    x, weight, bias, *_ = module.inputs(**sizes, device="cpu")
+    laid = [x, weight, bias] if layout is None else [lay_out(tensor, layout) for tensor in (x, weight, bias)]
+    got = module._op(*laid, [1, 1, 1, 1, 1, 1], *((True,) if module is conv2d else ()))
+    wanted = module.reference(*laid, 1, 1, 1, *((True,) if module is conv2d else ()))
+    assert relative(got, wanted.float()) < ROUNDED and got.stride() == wanted.stride()
+    is_held = outputs <= conv2d_hopper.HELD_OUTPUTS
+    assert emulated == [(conv2d_held.held_kernel if is_held else conv2d_boxes.convolution_kernel, False)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "geometry"),
+    [
+        ({"channels": 64, "outputs": 40}, [2, 1, 1, 1, 1, 1]),
+        ({"channels": 60, "outputs": 40}, [1, 1, 1, 1, 1, 1]),
+        ({"channels": 64, "outputs": 44}, [1, 1, 1, 1, 1, 1]),
+        ({"channels": 24, "outputs": 40}, [1, 1, 1, 1, 1, 1]),
+        ({"channels": 64, "outputs": 40, "dtype": torch.float32}, [1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_other_convolutions_are_the_plain_kernels(
+    sizes: dict[str, Any], geometry: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conv2d_hopper, "runs_on_hopper", lambda *tensors: True)
+    x, weight, *_ = conv2d.inputs(n=1, side=8, **sizes, device="cpu")
+    assert not conv2d_hopper.fits(x, weight, geometry)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -260,7 +260,7 @@ class Shared:
 
     def _reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: Any) -> Shared:
         """What lies from its beginning on, which may be more than it."""
-        first = self.data.storage_offset() * self.data.element_size()
+        first = int(self.data.storage_offset()) * self.data.element_size()
         memory = torch.empty(0, dtype=torch.uint8).set_(self.data.untyped_storage())
         size_bytes = math.prod(shape) * dtype.itemsize
         if not self.data.is_contiguous() or first + size_bytes > memory.numel():
@@ -269,7 +269,7 @@ class Shared:
         return Shared(data, self._place_of(data))
 
     def _place_of(self, data: torch.Tensor) -> Place:
-        first = data.storage_offset() * data.element_size()
+        first = int(data.storage_offset()) * data.element_size()
         return Place(self.place.buffer, first, first + data.nbytes)
 
     def store(self, value: torch.Tensor) -> None:

@@ -7,9 +7,7 @@ positions, columns output channels, and the depth walks over (r, s, block of cha
 y lies in memory as x does, contiguous or channels_last. Where the channels are a multiple of 16, x is read as
 channels_last (a contiguous one is copied first: else every read would be of two bytes); elsewhere depth runs
 over (r, s, c) as one axis. The weight is read as (K, R, S, C), which needs no copy where it is channels_last
-too. float32 is taken and right, not fast.
-
-On Hopper, 16 bits with steps of 1 between windows run as conv2d_hopper.py says: channels_last for both, too.
+too. float32 is taken and right, not fast. On Hopper conv2d_hopper.py answers where it can.
 
 Forward only: backward through it raises. Not covered: groups, transposed convolutions.
 """

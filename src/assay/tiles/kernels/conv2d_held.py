@@ -16,8 +16,8 @@ from assay.tiles.pipeline import pipeline
 
 @dataclass(frozen=True)
 class Held(Convolution):
-    """A step is 64 channels of a column of taps, which are not apart. Boxes are 8 x 8 and of one image; a tile
-    has all outputs."""
+    """A step is 64 channels of a column of taps, which are not apart. Boxes are 8 x 8 and of one image, and a
+    tile has all outputs."""
 
     BN: int = 64
     R: int = 3

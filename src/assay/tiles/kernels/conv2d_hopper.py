@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -72,16 +71,13 @@ def convolved_on_hopper(
     call = call_of(convolution_kernel, x, weight, bias, *geometry, relu, pooled, made.data_ptr())
     if again(call, x):
         return made
-    rows, taps, given_bias = (
-        side_by_side(x),
-        side_by_side(weight),
-        bias if bias is None else bias.contiguous(),
-    )
+    rows, taps = side_by_side(x), side_by_side(weight)
+    given_bias = bias if bias is None else bias.contiguous()
     pairs = (x, rows), (weight, taps), (bias, given_bias)
     is_as_given = all(one is other or one.data_ptr() == other.data_ptr() for one, other in pairs)
     high, wide = (2 * side if pooled else side for side in y.shape[2:])
-    work = choose(y.shape[0], high, wide, *taps.shape, geometry[4] == 1, pooled, multiprocessors(x))
-    work = replace(work, has_bias=bias is not None, relu=relu)
+    ends = {"has_bias": bias is not None, "relu": relu, "pooled": pooled}
+    work = choose(y.shape[0], high, wide, *taps.shape, geometry[4] == 1, multiprocessors(x), **ends)
     convolve(
         work,
         rows,
@@ -135,7 +131,7 @@ def convolve(
 @functools.lru_cache(maxsize=4096)
 def choose(
     n: int, high: int, wide: int, outputs: int, taps_h: int, taps_w: int, channels: int,
-    is_dense: bool, pooled: bool, processors: int,
+    is_dense: bool, processors: int, *, has_bias: bool, relu: bool, pooled: bool,
 ) -> Convolution:  # fmt: skip
     """Args:
     high, wide: of the convolution.
@@ -144,7 +140,8 @@ def choose(
     taps, blocks = taps_h * taps_w, -(-channels // BLOCK)
     box = best_box(n, high, wide, taps_h, taps_w, pooled)
     number = boxes(box, n, high, wide)
-    sizes: dict[str, Any] = {"S": taps_w, "taps": taps, "blocks": blocks, "pooled": pooled}
+    sizes: dict[str, Any] = {"S": taps_w, "taps": taps, "blocks": blocks}
+    sizes |= {"has_bias": has_bias, "relu": relu, "pooled": pooled}
     if is_dense and taps_h in HELD_TAPS and outputs <= HELD_OUTPUTS:
         number_held = boxes(HELD_BOX, n, high, wide)
         found = [work for consumers in (3, 2) if (work := held(consumers, taps_h, sizes)) is not None]
