@@ -193,10 +193,14 @@ def test_a_table_is_measured_in_pieces(tmp_path: Path) -> None:
 def test_rows_that_the_file_has_are_not_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     assert had(path, []) == set()
-    for label, status, speed in (("a", "passed", {"ratio": 1}), ("b", "passed", None), ("c", "wrong", None)):
-        keep({"label": label, "status": status, "speed": speed}, path)
+    absent = {"eager": "", "compile": "it crashed", "max-autotune": "not asked for: name it"}
+    speed = {"rungs": [{"name": name, "absent": why} for name, why in absent.items()]}
+    for label, status, timed in (("a", "passed", speed), ("b", "passed", None), ("c", "wrong", None)):
+        keep({"label": label, "status": status, "speed": timed}, path)
     assert had(path, []) == {"a"}
     assert had(path, ["--deep", "--no-speed"]) == {"a", "b"}
+    assert had(path, ["--rungs", "compile, eager", "--deep"]) == {"a"}
+    assert had(path, ["--rungs=eager,max-autotune"]) == set()
 
 
 def test_a_rejected_kernel_is_printed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:

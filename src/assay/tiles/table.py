@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="rows whose label matches")
     parser.add_argument("--out", type=Path, help="a JSON file")
     parser.add_argument("--small", action="store_true", help="every kernel at small sizes, for --deep")
-    parser.add_argument("--missing", action="store_true", help="rows that the file does not have yet")
+    parser.add_argument("--missing", action="store_true", help="rows that the file lacks, or that lack a baseline of --rungs")
     parser.add_argument("--within", type=seconds, default=math.inf, help="begin no row after so many seconds")
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
@@ -77,9 +77,24 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def had(path: Path, arguments: list[str]) -> set[str]:
-    """Labels of rows of which the file says what is asked: passed, and timed if times are wanted."""
+    """Labels of rows of which the file says what is asked: passed, and timed if times are wanted, against the
+    baselines that are named."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-speed", action="store_true")
+    parser.add_argument("--rungs", default="")
+    asked, _ = parser.parse_known_args(arguments)
+    named = {name.strip() for name in asked.rungs.split(",") if name.strip()}
     passed = [row for row in read(path) if row.get("status") == "passed"]
-    return {row["label"] for row in passed if row.get("speed") or "--no-speed" in arguments}
+    return {
+        row["label"]
+        for row in passed
+        if asked.no_speed or (row.get("speed") and named <= raced(row["speed"]))
+    }
+
+
+def raced(speed: dict[str, Any]) -> set[str]:
+    """Baselines that were asked for; some of them may have failed."""
+    return {rung["name"] for rung in speed["rungs"] if not rung["absent"].startswith("not asked for")}
 
 
 def keep(told: dict[str, Any], path: Path) -> None:
