@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="rows whose label matches")
     parser.add_argument("--out", type=Path, help="a JSON file")
     parser.add_argument("--small", action="store_true", help="every kernel at small sizes, for --deep")
-    parser.add_argument("--missing", action="store_true", help="rows that the file lacks, or that lack a baseline of --rungs")
+    parser.add_argument(
+        "--missing", action="store_true", help="rows that the file lacks, or that lack a baseline of --rungs"
+    )
     parser.add_argument("--within", type=seconds, default=math.inf, help="begin no row after so many seconds")
     parser.add_argument("arguments", nargs="*", help="for `assay check`, behind --")
     options = parser.parse_args()
