@@ -106,7 +106,8 @@ def test_a_record_with_speed_reads_back_whole(timed: tuple[str, dict[str, Any]])
     verdict = decode_verdict(record)
     assert isinstance(verdict, Passed)
     assert verdict.speed is not None
-    assert verdict.speed.clocks.agrees
+    codes = {finding.code for finding in verdict.findings}
+    assert verdict.speed.clocks.agrees or "clocks_disagree" in codes  # a note, where noise made them
     assert "agrees" not in record["speed"]["clocks"]
     assert to_plain(verdict) == record
     assert record["policy"]["rungs"] == ["eager"]

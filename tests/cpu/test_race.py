@@ -150,7 +150,7 @@ def test_a_passed_verdict_has_a_speed(copied: Verdict) -> None:
     assert (speed.opponent, speed.margin, speed.early_out) == ("eager", EAGER.margin, False)
     assert speed.outcome in (FASTER, SLOWER, NO_DIFFERENCE)
     assert speed.ratio.low <= speed.ratio.middle <= speed.ratio.high
-    assert speed.clocks.agrees
+    assert speed.clocks.agrees or "clocks_disagree" in codes(copied)  # a note, where noise made them
     assert speed.times.first_call_ms is not None and speed.times.latency_us is not None
     ratios = {rung.name: rung.ratio for rung in speed.rungs}
     assert ratios.pop("eager") == pytest.approx(speed.ratio.middle)

@@ -229,6 +229,7 @@ def _image_checks(module: ModuleType) -> Iterator[Check]:
         yield layout, functools.partial(agree, *laid, padding=1)
     yield "many tiles", functools.partial(_high_tiles, agree)
     yield "nan", functools.partial(_image_of_nan, run, reference, x, weight)
+    yield "infinite", functools.partial(_infinite_sums, run, x, weight)
     yield "no images", functools.partial(agree, x[:0], weight, bias)
     yield "no outputs", functools.partial(_is_empty, run, x, weight[:0], bias[:0])
     yield "no backward", functools.partial(_no_backward, run, x, weight)
@@ -259,6 +260,14 @@ def _image_of_nan(run: Callable, reference: Callable, x: torch.Tensor, weight: t
     y = run(spoilt, weight)
     assert y[0].isnan().all()
     torch.testing.assert_close(y[1:], reference(x, weight)[1:], **TOLERANCES[y.dtype])
+
+
+def _infinite_sums(run: Callable, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Of which some are -inf, and no number with a bias of inf; others are inf with it."""
+    x, weight = x.abs() + 0.1, weight.abs() + 0.1
+    x[0, :, 0, 0] = -torch.inf
+    y = run(x, weight, torch.full_like(weight[:, 0, 0, 0], torch.inf))
+    assert y[0, :, 0, 0].isnan().all() and y[1].isposinf().all()
 
 
 def _high_tiles(agree: Callable[..., None]) -> None:

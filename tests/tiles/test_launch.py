@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -114,6 +115,32 @@ def test_a_launch_is_on_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
     with Devices(on.get_device()):
         start(kernel, (1,), (on, 4), on, SIZE=8)
     assert len(kernel.launched) == 3 and not again(call_of(kernel, on), on)
+
+
+class Lying:
+    """In place of a tensor on a GPU."""
+
+    def __init__(self, index: int) -> None:
+        self.get_device = lambda: index
+
+
+def test_a_launch_is_not_done_again_on_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the same addresses may be another tensor's."""
+    launched: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: Devices.current, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: index, raising=False)
+    monkeypatch.setattr("assay.tiles.launch.direct", lambda *_: lambda *given: launched.append(given))
+    monkeypatch.setattr("assay.tiles.launch._CALLS", {})
+    kernel, call = Named(), ("call",)
+    for _ in range(2):  # the first time Triton launches
+        start(kernel, (1,), (4,), Lying(0), call, SIZE=8)
+    assert again(call, Lying(0)) and launched == [((1,), 0, [4])] * 2
+    with Devices(1):
+        assert not again(call, Lying(1))
+        for _ in range(2):
+            start(kernel, (1,), (5,), Lying(1), call, SIZE=8)
+        assert again(call, Lying(1)) and launched[2:] == [((1,), 1, [5])] * 2
+    assert again(call, Lying(0)) and launched[-1] == ((1,), 0, [4])
 
 
 def test_a_launch_that_waits_itself_is_told_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +288,47 @@ def test_a_call_that_is_transformed_goes_through_the_dispatcher(
     assert calls == [1] and torch.func.vmap(counted)(x).tolist() == [[2.0] * 3] * 2
     with pytest.raises(RuntimeError, match="setup_context"):  # torch's word for what it does not do
         torch.func.grad(lambda y: counted(y).sum())(x)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize(
+    "by",
+    [
+        lambda f, x: torch.func.jvp(f, (x,), (x,)),
+        lambda f, x: torch.func.jacfwd(f)(x),
+        lambda f, x: torch.func.jvp(torch.func.vmap(f), (x,), (x,)),
+        lambda f, x: beside_itself(f, x),
+        lambda f, x: beside_itself(torch.no_grad(f), x),
+        lambda f, x: beside_itself(torch.compile(f, backend="eager"), x),
+    ],
+    ids=["jvp", "jacfwd", "vmap", "dual", "no_grad", "compiled"],
+)
+@pytest.mark.parametrize("has_backward", [True, False])
+def test_a_forward_derivative_is_refused_rather_than_lost(
+    counted: Op, by: Callable[[Op, torch.Tensor], Any], has_backward: bool
+) -> None:
+    made = counted if has_backward else op(counted.name.removeprefix("assay::") + "_again")(double)
+    made.register_fake(torch.empty_like)
+    with pytest.raises(RuntimeError, match="has no forward-mode derivative"):
+        by(made, torch.ones(2, 3))
+
+
+def beside_itself(f: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
+    """With x as its own tangent."""
+    with forward_ad.dual_level():
+        return f(forward_ad.make_dual(x, x))
+
+
+def test_what_has_no_forward_derivative_may_stand_beside_one() -> None:
+    made = op("test_beside")(summed)
+    x, y = torch.ones(2), torch.full((2,), 3.0)
+    assert torch.func.jvp(lambda z: made([x, x]) * z, (y,), (x,))[1].tolist() == [2.0] * 2
+    with pytest.raises(RuntimeError, match="test_beside has no forward-mode derivative"):
+        torch.func.jvp(lambda z: made([x, z]), (y,), (x,))
+
+
+def summed(parts: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(parts).sum(0)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

@@ -24,8 +24,9 @@ from assay.tiles.work import Work
 
 ALIGNMENT_BYTES = 16
 MOST_CALLS = 4096
-_CALLS: dict[tuple[Any, ...], tuple[Direct, tuple[int, ...], list[Any]]] = {}
-"""What was launched for a call; all of them are forgotten when there are too many."""
+_CALLS: dict[tuple[int, tuple[Any, ...]], tuple[Direct, tuple[int, ...], list[Any]]] = {}
+"""What was launched on a device for a call, which says where tensors lie on it; all of them are forgotten
+when there are too many."""
 _KNOWN: dict[tuple[Any, ...], Direct | None] = {}
 """By kernel, device, constants and kinds of arguments; None where Triton's own way is the only one."""
 
@@ -117,8 +118,8 @@ def call_of(kernel: Any, *given: Any) -> tuple[Any, ...]:
 
 def again(call: tuple[Any, ...], on: Tensor) -> bool:
     """Launches what was launched for the same call before; whether there was one."""
-    known = _CALLS.get(call)
     index = on.get_device()
+    known = _CALLS.get((index, call))
     if known is None or is_watched() or choice.noted is not None or torch._C._cuda_getDevice() != index:
         return False
     launched, grid, flat = known
@@ -179,7 +180,7 @@ def start(
     if call is not None:
         if len(_CALLS) == MOST_CALLS:
             _CALLS.clear()
-        _CALLS[call] = known, grid, flat
+        _CALLS[index, call] = known, grid, flat
     known(grid, torch._C._cuda_getCurrentRawStream(index), flat)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch._C import _get_tracing_state, _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._autograd import _profiler_enabled
 from torch._C._functorch import peek_interpreter_stack
+from torch._library.autograd import Info, make_autograd_impl
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn import Parameter
@@ -51,7 +52,15 @@ class Op:
         return function
 
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., Any]) -> None:
-        torch.library.register_autograd(self.name, backward, setup_context=setup_context, lib=LIBRARY)
+        """As torch.library's, which would lose tangents without a word."""
+        recorded = make_autograd_impl(self.overload, Info(backward, setup_context))
+
+        def call(keys: Any, *args: Any) -> Any:
+            if forward_ad._current_level >= 0 and have_tangents(args):
+                raise RuntimeError(f"{self.name} has no forward-mode derivative")
+            return recorded(keys, *args)
+
+        LIBRARY.impl(self.name, call, "Autograd", with_keyset=True)
 
 
 def op(name: str, *, has_backward: bool = False) -> Callable[[Callable[..., Any]], Op]:
@@ -86,3 +95,14 @@ def are_plain(args: Sequence[Any]) -> bool:
         elif kind not in SIMPLE:
             return False
     return True
+
+
+def have_tangents(args: Sequence[Any]) -> bool:
+    """Whether a derivative is carried along with any of them."""
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            if forward_ad.unpack_dual(arg).tangent is not None:
+                return True
+        elif isinstance(arg, list) and have_tangents(arg):
+            return True
+    return False

@@ -232,6 +232,9 @@ def need_images(
             f"stride, padding, dilation are {steps}: use one or two of each, from 1, 0 and 1 on"
         )
     geometry = [value for pair in pairs for value in pair]
+    padded = [side + 2 * padding for side, padding in zip(x.shape[2:], pairs[1], strict=True)]
+    if max(*padded, *pairs[0], *pairs[2]) > MOST_ELEMENTS:
+        raise Unsupported(f"stride, padding, dilation are {steps}: places have to be below 2^31")
     high, wide = convolved_plane(x, weight, geometry)
     if high < 1 or wide < 1:
         raise Unsupported(f"a window of {tuple(weight.shape[2:])} does not fit into x of {tuple(x.shape)}")

@@ -1,12 +1,12 @@
 """Convolution, relu and the maximum of each 2 x 2 square, in one pass:
 
-    y[n, k, i, j] = max(0, bias[k] + max over a, b in {0, 1} of conv(x, weight)[n, k, 2 i + a, 2 j + b])
+    y[n, k, i, j] = max(0, max over a, b in {0, 1} of bias[k] + conv(x, weight)[n, k, 2 i + a, 2 j + b])
 
 with conv as in conv2d.py, and squares two apart; a last odd row or column of the convolution is left out, as
 torch does. A program computes a tile of pooled outputs: it goes over the four places of a square and keeps
-the larger sums in registers, so that the convolution, four times as large as y, never goes to memory. The
-bias and relu come after the maximum, which is the same and four times less work. On Hopper conv2d_hopper.py
-answers where it can.
+the larger sums in registers, so that the convolution, four times as large as y, never goes to memory. Relu
+comes after the maximum, which is the same and four times less work. On Hopper conv2d_hopper.py answers where
+it can.
 
 Forward only: backward through it raises. Not covered: groups, other squares, padding of the pool.
 """
@@ -49,6 +49,9 @@ def forward_kernel(
     k = tl.program_id(0) % across * BK + tl.arange(0, BK)
     image, pixel = m // plane, m % plane
     i, j = pixel // columns, pixel % columns
+    bias = tl.zeros([BK], tl.float32)
+    if bias_ptr is not None:
+        bias += tl.load(bias_ptr + k, mask=k < outputs, other=0.0).to(tl.float32)
     most = tl.full([BM, BK], float("-inf"), tl.float32)
     for corner in tl.range(0, 4):
         top = (2 * i + corner // 2) * stride_h - pad_h
@@ -57,9 +60,7 @@ def forward_kernel(
             x_ptr, weight_ptr, image, top, left, m < positions, k, channels, height, width, outputs, taps,
             x_n, x_c, x_h, x_w, dilation_h, dilation_w, S, FLAT, BM, BK, BC, STAGES,
         )  # fmt: skip
-        most = tl.maximum(most, total, propagate_nan=tl.PropagateNan.ALL)
-    if bias_ptr is not None:
-        most += tl.load(bias_ptr + k, mask=k < outputs, other=0.0).to(tl.float32)[None, :]
+        most = tl.maximum(most, total + bias[None, :], propagate_nan=tl.PropagateNan.ALL)
     most = tl.maximum(most, 0.0, propagate_nan=tl.PropagateNan.ALL)
     place = (image * y_n + pixel * y_pixel)[:, None] + k[None, :] * y_k
     tl.store(y_ptr + place, most, mask=(m < positions)[:, None] & (k < outputs)[None, :])
@@ -163,7 +164,7 @@ def cost(
 
 ENTRY = Kernel(
     name="conv2d_relu_maxpool",
-    formula="y = max(0, bias + max over 2 x 2 squares of conv(x, weight))",
+    formula="y = max(0, max over 2 x 2 squares of bias + conv(x, weight))",
     run=conv2d_relu_maxpool,
     reference=reference,
     inputs=inputs,
