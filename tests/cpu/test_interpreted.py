@@ -78,3 +78,43 @@ def test_bits_are_those_of_torch() -> None:
     wanted = values.bfloat16().view(torch.int16).numpy().view(np.uint16)
     assert np.array_equal(rounded(values.numpy()), wanted)
     assert np.isnan(widened(rounded(np.array([np.nan], np.float32)))).all()
+
+
+WRAPPING = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def wrapped(x_ptr, out_ptr):
+    place = tl.arange(0, 32)
+    x = tl.load(x_ptr + place)
+    tl.store(out_ptr + place, (x + 2147483647) * 3 - x)
+
+
+def forward(x):
+    out = torch.empty_like(x)
+    wrapped[(1,)](x.contiguous(), out)
+    return out
+"""
+WRAPPED = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (x + 2147483647) * 3 - x
+
+
+def get_inputs():
+    return [torch.randint(0, 100, (32,), dtype=torch.int32)]
+"""
+
+
+def test_integers_that_leave_their_bits_come_round_as_on_a_gpu(tmp_path: Path) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text(WRAPPED)
+    with Judge("cpu", Policy(speed=False), tmp_path) as judge:
+        verdict = judge.evaluate(load_problem(problem), candidate_from_source(WRAPPING, "candidate", ".py"))
+    assert verdict.status == "passed", verdict

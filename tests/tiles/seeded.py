@@ -18,7 +18,7 @@ CAUSAL = "kernels/attention_causal_walk"
 MAMBA2, ENDS = "kernels/mamba2_hopper", "kernels/mamba2_ends"
 BOXES, HELD, CONV2D = "kernels/conv2d_boxes", "kernels/conv2d_held", "kernels/conv2d_hopper"
 BELOW = (PIPELINE, COUNTED, ONE_WALK, ENDS, BOXES, HELD)
-"""What kernels are made of, each of those before it: loaded anew with a kernel."""
+"""What kernels are made of, each of those before it."""
 
 
 @dataclass(frozen=True)
@@ -31,30 +31,36 @@ class Bug:
     """Which kernel shows it."""
 
     def load(self, kernel: str, folder: Path) -> types.ModuleType:
-        """The kernel's module as it is with the bug, without touching the one that others use."""
-        made = {file: self._load(file, folder) for file in dict.fromkeys((*BELOW, kernel))}
-        return made[kernel]
-
-    def _load(self, file: str, folder: Path) -> types.ModuleType:
-        text = self._changed(file).replace('@op("', f'@op("{self._mark}_')  # operators have one name each
-        for below in BELOW:
-            text = text.replace(f"assay.tiles.{below.replace('/', '.')} ", f"{self._name(below)} ")
-        return _load(self._name(file), text, folder)
-
-    def _name(self, file: str) -> str:
-        return f"{Path(file).name}_{self._mark}"
+        """The kernel's module as it is with the bug: what the bug changes and whatever imports that, made anew."""
+        anew: dict[str, types.ModuleType] = {}
+        for file in dict.fromkeys((*BELOW, kernel)):
+            text = self._changed(file)
+            for below in anew:
+                text = text.replace(f"{_dotted(below)} ", f"{anew[below].__name__} ")
+            if text != _text(file):
+                text = text.replace('@op("', f'@op("{self._mark}_')  # operators have one name each
+                anew[file] = _load(f"{Path(file).name}_{self._mark}", text, folder)
+        return anew.get(kernel) or importlib.import_module(_dotted(kernel))
 
     @property
     def _mark(self) -> str:
         return "".join(c if c.isalnum() else "_" for c in self.name)
 
     def _changed(self, file: str) -> str:
-        text = (TILES / f"{file}.py").read_text()
+        text = _text(file)
         if file != self.file:
             return text
         if text.count(self.old) != 1:
             raise ValueError(f"{self.name}: its text occurs {text.count(self.old)} times in {file}.py")
         return text.replace(self.old, self.new)
+
+
+def _text(file: str) -> str:
+    return (TILES / f"{file}.py").read_text()
+
+
+def _dotted(file: str) -> str:
+    return f"assay.tiles.{file.replace('/', '.')}"
 
 
 def _load(name: str, text: str, folder: Path) -> types.ModuleType:
