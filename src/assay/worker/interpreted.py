@@ -4,9 +4,9 @@ It holds bfloat16 numbers as their bits and computes with those: a kernel that m
 on a GPU and gets anything there, so the judge would call it wrong on a CPU. Here such operands are widened to
 float32, and what is made of them is rounded to the nearest.
 
-It also wastes time, of which two kinds are left out here. Wherever one function calls another it looks through
-all names of the language for those that it has to replace: they are remembered. And it computes all sums and
-products of integers again, in 64 bits, for an assertion that it then does not make.
+It also wastes time, of which two kinds are left out here. Wherever one function calls another it looks
+through all names of the language for those that it has to replace: they are remembered. And it computes all
+sums and products of integers again, in 64 bits, for an assertion that it then does not make.
 
 Not covered: atomic additions. An interpreter without the names used here is left as it is.
 """
