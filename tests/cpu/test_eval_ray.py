@@ -125,6 +125,7 @@ def test_a_node_is_killed_and_every_candidate_is_judged_once(
     words = command(suite, "--candidates", folder, "--run", run, "--ray", cluster.address)
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     kept = until_both_work(run)
+    assert len(kept) < len(expected) - 2, "both nodes have to be at work when one is killed"
     cluster.remove_node(doomed, allow_graceful=False)
     said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
