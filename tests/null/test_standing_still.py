@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ print("ready", flush=True)
 while True:
     time.sleep(1)
 """
+SELDOM = "import os; os.nice(5)" + BESIDE_IT.replace("1 << 27", "1 << 28")
 WAKING = """
 import signal, os, threading
 def wake():
@@ -57,6 +59,10 @@ def process(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("process", [IN_THE_SYSTEM, BESIDE_IT], ids=["one", "another"], indirect=True)
 def test_it_has_stopped_by_then(process: subprocess.Popen[str]) -> None:
+    _stops(process)
+
+
+def _stops(process: subprocess.Popen[str]) -> None:
     for _ in range(5):
         stand_still(process.pid)
         before = cpu_s(process.pid)
@@ -64,6 +70,19 @@ def test_it_has_stopped_by_then(process: subprocess.Popen[str]) -> None:
         assert cpu_s(process.pid) == before
         process.send_signal(signal.SIGCONT)
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("process", [SELDOM], indirect=True)
+def test_it_has_stopped_by_then_on_a_busy_processor(process: subprocess.Popen[str]) -> None:
+    """Where what the system does for it takes a second, of which it has a processor for some tenths."""
+    place = {min(os.sched_getaffinity(process.pid))}
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as rival:
+        try:
+            for pid in (rival.pid, *map(int, os.listdir(f"/proc/{process.pid}/task"))):
+                os.sched_setaffinity(pid, place)
+            _stops(process)
+        finally:
+            rival.kill()
 
 
 @pytest.mark.parametrize("process", [WAKING], indirect=True)

@@ -25,7 +25,8 @@ from assay.records.errors import JudgeFault
 
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.002
-_STOPPED_WITHIN_S, _RESTED_WITHIN_S, _GLANCE_S = 0.2, 0.02, 2e-5
+_STOPPED_WITHIN_S, _STOPPED_WITHIN_CPU_S = 2.0, 0.2
+_RESTED_WITHIN_S, _GLANCE_S = 0.02, 2e-5
 _PROCESS_CLOCK = 2
 """CPUCLOCK_SCHED: the low bits of the number of a process's clock."""
 
@@ -108,12 +109,13 @@ def stand_still(pid: int) -> None:
     """Stop a process, and wait until it has stopped: a signal cuts nothing short that the system does for it.
 
     All its threads are looked at: what one runs may count as its time only when it stops. Whoever wakes
-    itself is waited for no longer than a moment.
+    itself is waited for no longer than a moment of its own time, which takes longer where processors are
+    busy.
     """
     _signal(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + _STOPPED_WITHIN_S
+    deadline, most_cpu_s = time.monotonic() + _STOPPED_WITHIN_S, cpu_s(pid) + _STOPPED_WITHIN_CPU_S
     for thread in _threads(pid):
-        while _state(pid, thread) in b"RSD" and time.monotonic() < deadline:
+        while _state(pid, thread) in b"RSD" and time.monotonic() < deadline and cpu_s(pid) < most_cpu_s:
             time.sleep(_GLANCE_S)
 
 
