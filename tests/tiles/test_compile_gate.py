@@ -274,8 +274,7 @@ def test_based(dtype: torch.dtype, dv: int, normalise: bool) -> None:
     assert made.complaints == [] and made.products > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(("pooled", "dtype"), [(False, torch.bfloat16), (True, torch.float16)])
 @pytest.mark.parametrize(
     ("kind", "sizes"),
     [
