@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from llm_server import ModelServer
+from ray_cluster import new_cluster
 
 from assay.archive import Archive, Judged
 from assay.evaluation import read_suite
@@ -71,10 +72,7 @@ def test_without_gpus_every_cpu_judges_and_a_whole_node_times() -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head that judges nothing."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
-    # Ray's workers are too nice to get on beside other tests.
-    head = {"num_cpus": 0, "num_gpus": 0, "_system_config": {"worker_niceness": 0}}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    cluster = new_cluster(cpus=0, gpus=0)
     yield cluster
     cluster.shutdown()
 

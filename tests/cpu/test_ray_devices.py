@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 import torch
 from described_gpu import H200
+from ray_cluster import new_cluster
 
 from assay.archive import SearchArchive
 from assay.evaluation import Described, describe_device, read_suite
 from assay.evaluation.ray_crew import RayCrew
 from assay.records import UserError, from_plain, to_plain
-
-cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
 
 PROBLEM = """
 import torch
@@ -52,7 +51,7 @@ def one_node(**environment: str) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in environment.items():
             patched.setenv(name, value)
-        cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
+        cluster = new_cluster(cpus=1, gpus=1)
     try:
         yield cluster.address
     finally:
