@@ -107,6 +107,17 @@ def when_ready(running: Running) -> Running:
     raise AssertionError("".join(said))
 
 
+def end(running: Running) -> None:
+    """Ask a daemon to leave, which takes its processes and its socket along."""
+    has_judged = running.status().verdicts > 0
+    below = descendants(running.process.pid)
+    running.process.terminate()
+    assert running.process.wait(PATIENCE_S) == 0
+    assert not running.path.exists()
+    assert not [pid for pid in below if alive(pid)]
+    assert below or not has_judged
+
+
 def write_files(folder: Path) -> None:
     texts = {"tiny.py": TINY, "right.py": RIGHT, "wrong.py": WRONG, "untimed.py": UNTIMED, "bare.cpp": BARE}
     for name, text in texts.items():

@@ -7,11 +7,15 @@ brings a torch of its own, of one number and three operators, which takes no sec
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,23 +186,41 @@ LATE = "timing/z_sleeps.py"
 """Only in the record at first: it is asked about when the others are done."""
 
 
+def run_here(*words: str) -> tuple[int, str, str]:
+    """The script in this process, where nothing is left to import: its exit code, output and complaint."""
+    output, complaint = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(complaint):
+        patch.syspath_prepend(str(SCRIPT.parent))
+        patch.setattr(sys, "argv", [str(SCRIPT), *words])
+        patch.setattr(signal, "signal", lambda *_: None)
+        code = importlib.import_module(SCRIPT.stem).main()
+    return code, output.getvalue(), complaint.getvalue()
+
+
 @dataclass(frozen=True)
 class Place:
     """A checkout, a corpus and a record, and the script over them."""
 
     folder: Path
 
-    def run(self, *options: object) -> str:
+    def words(self, *options: object) -> list[str]:
         files = (self.folder / "checkout", self.folder / "matrix.json", "--corpus", self.folder / "corpus")
         outputs = ("--out", self.folder / "out.json", "--page", self.folder / "page.md")
+        return list(map(str, (*files, *outputs, *options)))
+
+    def run_as_a_script(self, *options: object) -> None:
         done = subprocess.run(
-            [sys.executable, SCRIPT, *map(str, (*files, *outputs, *options))],
+            [sys.executable, SCRIPT, *self.words(*options)],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+
+    def run(self, *options: object) -> str:
+        code, output, complaint = run_here(*self.words(*options))
+        assert code == 0, complaint
+        return output
 
     def answers(self) -> dict[str, dict[str, Any]]:
         return json.loads((self.folder / "out.json").read_text())["answers"]
@@ -250,7 +272,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place.run("--budget-s", 0)
     assert {answer["word"] for answer in place.answers().values()} == {"not run"}
     assert "12 were not run" in place.page() and "- 0 attacks" in place.page()
-    place.run("--resume", "--jobs", 2)
+    place.run_as_a_script("--resume", "--jobs", 2)
     return place
 
 
@@ -348,7 +370,7 @@ def test_an_evaluator_that_calls_nothing_correct_ends_the_run(tmp_path: Path, pl
     package = tmp_path / "src" / "kernelbench"
     package.mkdir(parents=True)
     (package / "eval.py").write_text("import a_module_that_is_not_there\n")
-    files = (SCRIPT, tmp_path, place.folder / "matrix.json", "--corpus", place.folder / "corpus")
-    done = subprocess.run([sys.executable, *map(str, files)], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "No module named 'a_module_that_is_not_there'" in done.stderr
+    files = (tmp_path, place.folder / "matrix.json", "--corpus", place.folder / "corpus")
+    code, _, complaint = run_here(*map(str, files))
+    assert code == 2
+    assert "No module named 'a_module_that_is_not_there'" in complaint

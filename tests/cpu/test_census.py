@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,9 +86,12 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="module")
-def strict() -> Iterator[Judge]:
-    with Judge("cpu", Policy(speed=False, forbid_libraries=True)) as judge:
-        yield judge
+def strict(judge: Judge) -> Judge:
+    """Another policy, and its own problems, with the processes of the judge."""
+    other = copy.copy(judge)
+    other.policy, other._prepared = replace(judge.policy, forbid_libraries=True), {}
+    other._shop = replace(judge._shop, policy=other.policy)
+    return other
 
 
 def verdict_of(judge: Judge, problem: Path, source: str, suffix: str) -> Verdict:

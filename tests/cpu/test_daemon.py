@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from daemon_process import (
     Running,
     alive,
     descendants,
-    environment,
+    end,
     launch,
     request,
     when_ready,
@@ -52,41 +52,21 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def daemon(folder: Path) -> Iterator[Running]:
+    """The last test that asks it stops it; without that test it ends as test_cli.py has it end."""
     running = when_ready(launch(folder, "--idle-exit", "3600"))
     yield running
-    below = descendants(running.process.pid)
-    assert below
-    running.process.terminate()
-    assert running.process.wait(PATIENCE_S) == 0
-    assert not running.path.exists()
-    assert not [pid for pid in below if alive(pid)]
+    if running.process.poll() is None:
+        end(running)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def broken(folder: Path) -> Iterator[Running]:
-    """A daemon with a bug in a client's thread; started early to save time, as is the next one."""
+    """A daemon with a bug in a client's thread; started early to save time."""
     code = "import assay.daemon.server as server\nserver.read_source = lambda path: 1 / 0"
     running = launch(folder / "broken", code=code)
     yield running
     running.process.kill()
     running.process.wait()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def beside_a_stale_socket(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """`assay check` where a daemon has left its socket behind."""
-    place = folder / "stale"
-    (place / "assay").mkdir(parents=True)
-    write_files(place)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
-        gone.bind(str(place / "assay" / "judge-cpu.sock"))
-    command = [sys.executable, "-m", "assay.cli", "check", "tiny.py", "untimed.py", "--json"]
-    command += ["--device", "cpu"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=place, env=environment(place), text=True, **pipes)
-    yield process
-    process.kill()
-    process.wait()
 
 
 @pytest.fixture
@@ -254,7 +234,7 @@ def test_a_client_with_other_mounts_is_turned_away(daemon: Running) -> None:
 
 
 def test_check_asks_the_daemon_without_importing_torch(daemon: Running, files: Path) -> None:
-    """A policy of its own (the default one), so this is also the second judge; a third one takes turns."""
+    """A policy of its own (the default one), so this is also the second judge; a third replaces it."""
     code = (
         "import sys\nfrom assay.cli.main import main\n"
         "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
@@ -269,6 +249,7 @@ def test_check_asks_the_daemon_without_importing_torch(daemon: Running, files: P
     record = files / run.stdout.strip().splitlines()[-1].removeprefix("record: ")
     assert decode_verdict(json.loads(record.read_text())).status == "wrong"
     assert daemon.status().judges == 2
+    assert daemon.check(files / "tiny.py", files / "right.py").status == "passed"
     kept = daemon.status().problems_kept
     with pytest.raises(UserError, match="no such file"):
         daemon.check(files / "nowhere.py", files / "right.py", {**QUICK, "allow_tf32": True})
@@ -277,10 +258,17 @@ def test_check_asks_the_daemon_without_importing_torch(daemon: Running, files: P
 
 
 def test_a_stale_socket_is_said_once_and_the_judge_runs_here(
-    beside_a_stale_socket: subprocess.Popen[str],
+    refused: Callable[..., tuple[object, str, str]], folder: Path
 ) -> None:
-    output, complaint = beside_a_stale_socket.communicate(timeout=PATIENCE_S)
-    assert beside_a_stale_socket.returncode == 1
+    """`assay check` where a daemon has left its socket behind."""
+    place = folder / "stale"
+    (place / "assay").mkdir(parents=True)
+    write_files(place)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.bind(str(place / "assay" / "judge-cpu.sock"))
+    order = ("check", "tiny.py", "wrong.py", "--json", "--no-speed", "--device", "cpu")
+    code, output, complaint = refused(*order, folder=place)
+    assert code == 1
     assert json.loads(output)["status"] == "wrong"
     assert len(complaint.strip().splitlines()) == 1
     assert "judging in this process" in complaint
@@ -304,10 +292,20 @@ def test_only_a_daemon_that_judges_alike_is_found(daemon: Running, monkeypatch: 
     assert "this is 0.0.0" in refused.reason
 
 
+def test_an_error_nobody_foresaw_ends_it_loudly(broken: Running, files: Path) -> None:
+    when_ready(broken)
+    with pytest.raises(JudgeFault, match="ended before the verdict"):
+        broken.check(files / "tiny.py", files / "right.py")
+    assert broken.process.wait(PATIENCE_S) == 2
+    assert broken.process.stdout is not None
+    assert "ZeroDivisionError" in broken.process.stdout.read()
+    assert not broken.path.exists()
+
+
 def test_waiting_candidates_are_compiled_hang_ups_leave_and_stop_finishes_nothing(
-    files: Path, folder: Path
+    daemon: Running, files: Path
 ) -> None:
-    daemon = when_ready(launch(folder / "busy"))
+    """The last one that asks this daemon."""
     assert daemon.check(files / "tiny.py", files / "wrong.py").status == "wrong"
     heard: queue.Queue[tuple[str, str]] = queue.Queue()
 
@@ -345,13 +343,3 @@ def test_waiting_candidates_are_compiled_hang_ups_leave_and_stop_finishes_nothin
     ends = dict(heard.get(timeout=PATIENCE_S) for _ in clients)
     assert set(ends) == {"hanging", "bare"}
     assert all("ended before the verdict" in words for words in ends.values())
-
-
-def test_an_error_nobody_foresaw_ends_it_loudly(broken: Running, files: Path) -> None:
-    when_ready(broken)
-    with pytest.raises(JudgeFault, match="ended before the verdict"):
-        broken.check(files / "tiny.py", files / "right.py")
-    assert broken.process.wait(PATIENCE_S) == 2
-    assert broken.process.stdout is not None
-    assert "ZeroDivisionError" in broken.process.stdout.read()
-    assert not broken.path.exists()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,13 @@ from assay.judge import Judge, Policy
 from assay.judge.deep import Subject, _contents, _laid, _stores_by_map, findings_of, require_deep
 from assay.problems import Case, Precision, load_problem
 from assay.problems.values import flatten
-from assay.records import Finding, UserError, to_plain
-from assay.sandbox import Limits
-from assay.worker import Child, Pool, Zygote
+from assay.records import Finding, Layer, UserError, to_plain
+from assay.worker import Child, Pool
+from assay.worker.inline_builds import _key
 from assay.worker.inspected import FAILED, InspectedCase, pack_task
 from assay.worker.inspection import TOOLS, Inspection, decode_inspection, tool_command
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "layernorm"
-LIMITS = Limits(4 << 30, 16 << 30, 64, 1 << 28, 1 << 28, 256)
 RIGHT = "import torch\ndef forward(x):\n    return torch.clamp(x, min=0) + 1.0\n"
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 START = "import sys; from assay.worker.inspected import main; main(sys.argv[1])"
@@ -125,53 +126,84 @@ class ModelNew(torch.nn.Module):
     assert run.stdout.splitlines() == [said] * 2
 
 
-@pytest.mark.parametrize(
-    ("source", "last"),
-    [
-        ("import no_such_module\ndef forward(x):\n    return x\n", "no_such_module"),
-        ("def forward(x):\n    raise ValueError('only here\\nsecond line')\n", "ValueError: only here"),
-        ("import sys\ndef forward(x):\n    sys.exit(0)\n", "SystemExit: 0"),
-    ],
-)
-def test_whatever_is_raised_ends_the_program_with_its_code_and_one_last_line(
-    tmp_path: Path, source: str, last: str
-) -> None:
-    run = run_program(pack_task("cpu", told(candidate(source)), b"", [case_of(torch.ones(2))]), tmp_path)
-    assert run.returncode == FAILED
-    assert last in run.stdout.splitlines()[-1]
-
-
-def test_what_an_earlier_process_built_inline_is_not_built_again(tmp_path: Path) -> None:
-    from assay.worker.inline_builds import _key
-
-    source = """
+FAILING = {
+    "while it is loaded": ("import no_such_module\ndef forward(x):\n    return x\n", "no_such_module"),
+    "in a call": (
+        "def forward(x):\n    raise ValueError('only here\\nsecond line')\n",
+        "ValueError: only here",
+    ),
+    "by leaving": ("import sys\ndef forward(x):\n    sys.exit(0)\n", "SystemExit: 0"),
+}
+BUILT_BEFORE = """
 from torch.utils.cpp_extension import load_inline
 load_inline("never_compiled", cpp_sources=["no C++ at all"])
 def forward(x):
     return x
 """
-    key = _key("load_inline", "never_compiled", (), {"cpp_sources": ["no C++ at all"]})
-    index = f'[["{key}", 7]]'.encode()
+ONE_AFTER_THE_OTHER = """
+import sys
+from assay.worker.inspected import main
+for task in sys.argv[1:]:
+    try:
+        main(task)
+    except SystemExit as left:
+        print(f"left with {left.code}\\n-----", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """The lines that each program in FAILING has said, and BUILT_BEFORE; one process does for all."""
+    folder = tmp_path_factory.mktemp("failing")
+    index = f'[["{built_before()}", 7]]'.encode()
     packed = len(index).to_bytes(8, "big") + index + b"no file"
-    run = run_program(pack_task("cpu", told(candidate(source)), packed, [case_of(torch.ones(2))]), tmp_path)
+    tasks = [(source, b"") for source, _ in FAILING.values()] + [(BUILT_BEFORE, packed)]
+    for number, (source, built) in enumerate(tasks):
+        path = folder / str(number) / "task"
+        path.parent.mkdir()
+        path.write_bytes(pack_task("cpu", told(candidate(source)), built, [case_of(torch.ones(2))]))
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, *map(str, sorted(folder.glob("*/task")))]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    assert run.returncode == 0 and run.stdout.count("-----\n") == len(tasks), run.stdout + run.stderr
+    return [said.splitlines() for said in run.stdout.split("-----\n")]
+
+
+def built_before() -> str:
+    return _key("load_inline", "never_compiled", (), {"cpp_sources": ["no C++ at all"]})
+
+
+@pytest.mark.parametrize("when", FAILING)
+def test_whatever_is_raised_ends_the_program_with_its_code_and_one_last_line(
+    failures: list[list[str]], when: str
+) -> None:
+    *_, last, left = failures[list(FAILING).index(when)]
+    assert left == f"left with {FAILED}" and FAILING[when][1] in last
+
+
+def test_what_an_earlier_process_built_inline_is_not_built_again(failures: list[list[str]]) -> None:
+    *said, left = failures[len(FAILING)]
     # The kept library is no library, which shows that it was taken.
-    assert run.returncode == FAILED and f"{key}.so" in run.stdout and "ninja" not in run.stdout
+    assert left == f"left with {FAILED}"
+    assert any(f"{built_before()}.so" in line for line in said) and not any("ninja" in line for line in said)
 
 
 # --- the confined child ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    zygote = Zygote("cpu")
-    one = Pool(zygote, LIMITS)
-    yield one
-    one.close()
-    zygote.close()
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    cache = tmp_path_factory.mktemp("cache")
+    with Judge("cpu", Policy(speed=False, derive_hidden=False, call_timeout_s=20), cache) as one:
+        yield one
 
 
-@pytest.fixture
-def inspector(pool: Pool) -> Iterator[Child]:
+@pytest.fixture(scope="module")
+def pool(judge: Judge) -> Pool:
+    return judge._shop.pool
+
+
+@contextlib.contextmanager
+def inspector_of(pool: Pool) -> Iterator[Child]:
     child = pool.take_inspector()
     yield child
     child.close()
@@ -183,17 +215,9 @@ def inspect_in(child: Child, source: str, timeout_s: float = 60.0) -> Inspection
     return decode_inspection(child.ask("inspect", head, payload=task, timeout_s=timeout_s + 60))
 
 
-def test_an_inspector_reads_the_package_and_nothing_else_of_the_project(
-    inspector: Child, tmp_path: Path
-) -> None:
-    layers = {layer.name: layer for layer in inspector.layers}
-    if not layers["landlock"].active:
-        pytest.skip(layers["landlock"].detail)
-    assert "seccomp" not in layers
-    secret = tmp_path / "problem.py"
-    secret.write_text("seed = 1\n")
-    places = [sys.modules["assay.judge.deep"].__file__, EXAMPLE / "problem.py", __file__, secret]
-    source = f"""
+CURIOUS = """
+import json, os, socket
+
 def attempt(path, mode):
     try:
         open(path, mode).close()
@@ -201,40 +225,83 @@ def attempt(path, mode):
         return type(error).__name__
     return "opened"
 
-def forward(x):
-    print([attempt(path, "r") for path in {[str(place) for place in places]}])
-    print([attempt(path, "w") for path in ({str(tmp_path / "new")!r}, {str(places[0])!r}, "/dev/shm/own")])
-    print(attempt("own", "w"))
-    return x
-"""
-    outcome = inspect_in(inspector, source)
-    assert outcome.status == 0, outcome.output
-    read, written, own = outcome.output.splitlines()[:3]
-    assert read.startswith("['opened'") and read.count("Error") == 3
-    assert written.count("Error") >= 2 and "opened', 'opened" not in written
-    assert own == "opened"
-    assert not (tmp_path / "new").exists()
-
-
-def test_an_inspector_s_processes_speak_to_each_other_and_to_nobody_else(inspector: Child) -> None:
-    layers = {layer.name: layer for layer in inspector.layers}
-    if not layers["network_namespace"].active:
-        pytest.skip(layers["network_namespace"].detail)
-    source = """
-import os, socket
-def forward(x):
+def spoken():
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname(), timeout=5).close()
     try:
         socket.create_connection(("192.0.2.1", 80), timeout=5)
     except OSError as error:
-        print(error.strerror)
-    print(os.environ["NV_COMPUTE_SANITIZER_LOCAL_CONNECTION_OVERRIDE"])
+        return error.strerror
+
+def forward(x):
+    print("a" * 100000)
+    said = {{"read": [attempt(path, "r") for path in {read}]}}
+    said["written"] = [attempt(path, "w") for path in {written}]
+    said["own"] = attempt("own", "w")
+    if {has_network}:
+        said["elsewhere"] = spoken()
+    said["tool"] = os.environ["NV_COMPUTE_SANITIZER_LOCAL_CONNECTION_OVERRIDE"]
+    print(json.dumps(said))
+    print("\\x1b[31mred")
     return x
 """
-    outcome = inspect_in(inspector, source)
+
+
+@dataclass
+class Told:
+    """What a curious program has said of its confinement."""
+
+    layers: dict[str, Layer]
+    """Of the child that started it, by name."""
+    outcome: Inspection
+    new: Path
+    """A file that it was not to make."""
+
+    @property
+    def plainly(self) -> dict[str, Any]:
+        """Of its last call, before the line that ends it."""
+        return json.loads(self.outcome.output.splitlines()[-2])
+
+
+@pytest.fixture(scope="module")
+def curious(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """One program that tries whatever it should not, and says too much."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    new, secret = folder / "new", folder / "problem.py"
+    secret.write_text("seed = 1\n")
+    package = str(sys.modules["assay.judge.deep"].__file__)
+    read = [package, str(EXAMPLE / "problem.py"), __file__, str(secret)]
+    written = [str(new), package, "/dev/shm/own"]
+    with inspector_of(pool) as inspector:
+        layers = {layer.name: layer for layer in inspector.layers}
+        has_network = layers["network_namespace"].active
+        outcome = inspect_in(inspector, CURIOUS.format(read=read, written=written, has_network=has_network))
     assert outcome.status == 0, outcome.output
-    assert outcome.output.splitlines()[:2] == ["Network is unreachable", "tcp"]
+    return Told(layers, outcome, new)
+
+
+def test_an_inspector_reads_the_package_and_nothing_else_of_the_project(curious: Told) -> None:
+    if not curious.layers["landlock"].active:
+        pytest.skip(curious.layers["landlock"].detail)
+    assert "seccomp" not in curious.layers
+    first, *others = curious.plainly["read"]
+    assert first == "opened" and all(other.endswith("Error") for other in others)
+    written = curious.plainly["written"]
+    assert written[0] != "opened" and sum(one.endswith("Error") for one in written) >= 2
+    assert curious.plainly["own"] == "opened"
+    assert not curious.new.exists()
+
+
+def test_an_inspector_s_processes_speak_to_each_other_and_to_nobody_else(curious: Told) -> None:
+    if not curious.layers["network_namespace"].active:
+        pytest.skip(curious.layers["network_namespace"].detail)
+    assert curious.plainly["elsewhere"] == "Network is unreachable" and curious.plainly["tool"] == "tcp"
+
+
+def test_long_output_and_control_characters_are_cut(curious: Told) -> None:
+    output = curious.outcome.output
+    assert output.endswith("?[31mred\n") and len(output) <= 4096
+    assert curious.outcome.log == ""
 
 
 def test_other_children_have_no_loopback(pool: Pool) -> None:
@@ -246,17 +313,11 @@ def test_other_children_have_no_loopback(pool: Pool) -> None:
         child.close()
 
 
-def test_a_program_that_takes_too_long_is_stopped(inspector: Child) -> None:
+def test_a_program_that_takes_too_long_is_stopped(pool: Pool) -> None:
     source = "import time\ndef forward(x):\n    time.sleep(600)\n"
-    assert inspect_in(inspector, source, timeout_s=1.0).status is None
-    assert inspector.alive
-
-
-def test_long_output_and_control_characters_are_cut(inspector: Child) -> None:
-    source = "def forward(x):\n    print('a' * 100000)\n    print('\\x1b[31mred')\n    return x\n"
-    outcome = inspect_in(inspector, source)
-    assert outcome.output.endswith("?[31mred\n") and len(outcome.output) <= 4096
-    assert outcome.log == ""
+    with inspector_of(pool) as inspector:
+        assert inspect_in(inspector, source, timeout_s=1.0).status is None
+        assert inspector.alive
 
 
 # --- what the tools' words are worth -----------------------------------------------------------------------
@@ -440,23 +501,19 @@ while words[0].startswith("--"):
 log = {logs!r}.get(options["--tool"])
 if log == "never ends":
     time.sleep(600)
-run = subprocess.run(words)
+status = subprocess.run(words).returncode if options["--tool"] == "memcheck" else 0
 if log is not None:
     pathlib.Path(options["--log-file"]).write_text(log)
-sys.exit(run.returncode)
+sys.exit(status)
 """
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    cache = tmp_path_factory.mktemp("cache")
-    with Judge("cpu", Policy(speed=False, derive_hidden=False, call_timeout_s=20), cache) as one:
-        yield one
 
 
 @pytest.fixture
 def equipped(judge: Judge, tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Judge]]:
-    """The judge as it is on a GPU with compute-sanitizer, which says what a test has it say."""
+    """The judge as it is on a GPU with compute-sanitizer, which says what a test has it say.
+
+    Only as memcheck does it run the program: under another name that would be the same once more.
+    """
     before = judge._shop
 
     def equip(logs: dict[str, str]) -> Judge:

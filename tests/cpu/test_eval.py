@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from daemon_process import environment
 
 from assay.archive import Archive, Judged, Planned
 from assay.cli.main import cli
-from assay.evaluation import FolderSource, ReplaySource, RunSource, read_suite
+from assay.evaluation import Crew, FolderSource, ReplaySource, RunSource, crew, read_suite
+from assay.evaluation.process import WorkerProcess
 from assay.records import UserError
 
 PROBLEM = """
@@ -39,6 +42,8 @@ ABOUT = {{"category": "elementwise", "regime": "memory"}}
 RIGHT = "import torch\n\ndef forward(x):\n    return torch.{}(x)\n"
 WRONG = "import torch\n\ndef forward(x):\n    return torch.{}(x) * 1.5\n"
 OPERATORS = ("exp", "sqrt")
+ON_CPU = ("--no-speed", "--device", "cpu")
+Refused = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
@@ -60,26 +65,12 @@ def candidates(tmp_path: Path) -> Path:
     return folder
 
 
-def assay(*arguments: object, wait: bool = True) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "assay.cli.main",
-        "eval",
-        *map(str, arguments),
-        "--no-speed",
-        "--device",
-        "cpu",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if wait:
-        process.wait(240)
-    return process
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.read()
+def started(folder: Path, *words: object) -> subprocess.Popen[str]:
+    """The command line in a process of its own."""
+    command = [sys.executable, "-m", "assay.cli.main", *map(str, words)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(folder)
+    )
 
 
 def judged(run: Path) -> list[Judged]:
@@ -108,13 +99,14 @@ EXPECTED = {
 
 
 def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
-    suite: Path, candidates: Path, tmp_path: Path
+    suite: Path, candidates: Path, tmp_path: Path, refused: Refused
 ) -> None:
     (suite / "level1" / "broken.py").write_text("def get_inputs(:\n")
     (candidates / "level1_exp" / "c.py").write_text("no kernel at all")
     run = tmp_path / "run.sqlite"
-    first = assay(suite, "--candidates", candidates, "--run", run, "--rungs", "eager,compile", "--json")
-    *lines, last = said(first).splitlines()
+    command = ("eval", suite, "--candidates", candidates, "--run", run, "--rungs", "eager,compile", *ON_CPU)
+    first = started(tmp_path, *command, "--json")
+    *lines, last = first.communicate(timeout=240)[0].splitlines()
     told = json.loads(last)
     assert first.returncode == 0 and ends(run) == {**EXPECTED, "level1_exp/c": "unreadable"}
     assert told["all_problems"]["correct"] == 0.4 and told["all_problems"]["solved"] == 2
@@ -122,13 +114,13 @@ def test_a_folder_is_judged_and_a_second_time_nothing_is_left_to_do(
     assert "syntax error" in told["troubled"]["level1_broken"] and any("left out" in line for line in lines)
     before = judged(run)
     assert {one.worker for one in before} == {"cpu/0", "cpu/1"}
-    again = assay(suite, "--candidates", candidates, "--run", run, "--rungs", "eager,compile")
-    assert again.returncode == 0 and judged(run) == before
-    assert "5 candidates for 2 problems, 2 solved" in said(again)
-    published_it_holds(run, suite)
+    code, out, _ = refused(*command, "--jobs", 1, folder=tmp_path)
+    assert code == 0 and judged(run) == before
+    assert "5 candidates for 2 problems, 2 solved" in out
+    published_it_holds(run, suite, refused)
 
 
-def published_it_holds(run: Path, suite: Path) -> None:
+def published_it_holds(run: Path, suite: Path, refused: Refused) -> None:
     """But for the verdicts that were made up before it was published."""
     bundle = run.with_suffix(".assay.zip")
     with Archive(run) as archive:
@@ -137,22 +129,18 @@ def published_it_holds(run: Path, suite: Path) -> None:
             "UPDATE verdicts SET status = 'passed', record = ? WHERE status = 'wrong'",
             (json.dumps(honest.record),),
         )
-    assert command("publish", run).returncode == 0
-    checked = command("verify", bundle, "--device", "cpu", "--suite", suite)
-    assert checked.returncode == 1 and "3 of 5 hold" in checked.stdout
-    assert "published as passed, found wrong" in checked.stdout
-
-
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "assay.cli.main", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+    assert refused("publish", run, folder=run.parent)[0] == 0
+    verifying = started(run.parent, "verify", bundle, "--device", "cpu", "--suite", suite)
+    told, _ = verifying.communicate(timeout=240)
+    assert verifying.returncode == 1 and "3 of 5 hold" in told
+    assert "published as passed, found wrong" in told
 
 
 def test_whatever_dies_the_run_goes_on_and_counts_nothing_twice(
-    suite: Path, candidates: Path, tmp_path: Path
+    suite: Path, candidates: Path, tmp_path: Path, refused: Refused
 ) -> None:
     run = tmp_path / "run.sqlite"
-    command = (suite, "--candidates", candidates, "--run", run, "--jobs", 1)
+    command = ("eval", suite, "--candidates", candidates, "--run", run, "--jobs", 1, *ON_CPU)
     for path in candidates.rglob("*.py"):  # slow enough to be in the midst of it
         path.write_text(f"import time\n\ntime.sleep(1.5)\n{path.read_text()}")
 
@@ -163,18 +151,19 @@ def test_whatever_dies_the_run_goes_on_and_counts_nothing_twice(
             time.sleep(0.02)
         return judged(run)
 
-    process = assay(*command, wait=False)
+    process = started(tmp_path, *command)
     until(1)
     os.kill(_worker_of(process.pid), signal.SIGKILL)
     until(2)
     process.send_signal(signal.SIGTERM)  # as Ctrl-C, which whoever runs tests side by side ignores
-    assert process.wait(60) == 130 and "are judged and kept in" in said(process)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "are judged and kept in" in said
     kept = judged(run)
-    process = assay(*command, wait=False)
+    process = started(tmp_path, *command)
     until(len(kept) + 1)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert assay(*command).returncode == 0
+    assert refused(*command, folder=tmp_path)[0] == 0
     assert ends(run) == EXPECTED and [one for one in judged(run) if one in kept] == kept
 
 
@@ -189,7 +178,7 @@ def _worker_of(pid: int) -> int:
 
 def told(suite: Path, *words: object) -> str:
     """The one line that is said of a mistake."""
-    words = ("eval", suite, *words, "--device", "cpu", *(() if "--jobs" in words else ("--no-speed",)))
+    words = ("eval", suite, *words, "--device", "cpu", *(() if "--jobs" in words else ("--jobs", 1)))
     result = CliRunner().invoke(cli, list(map(str, words)))
     assert isinstance(result.exception, UserError), result.output
     return str(result.exception)
@@ -329,3 +318,20 @@ def test_an_earlier_run_is_a_source_too(tmp_path: Path, suite: Path) -> None:
         archive.add(Planned("level1_exp", 0, 0, "a", ".py", "text"))
     source = RunSource(run)
     assert source.label == "before" and source.samples("level1_exp") == [0]
+
+
+def test_a_crew_that_is_closed_as_it_begins_waits_for_no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is busy importing torch for seconds before it could learn that there is nothing to do."""
+    made: list[WorkerProcess] = []
+
+    class Late(WorkerProcess):
+        def __init__(self, *about: object) -> None:
+            super().__init__(*about)
+            made.append(self)
+            while not closed._threads_here._shutdown:
+                time.sleep(0.01)
+
+    monkeypatch.setattr(crew, "WorkerProcess", Late)
+    closed = Crew(["cpu"], {"speed": False})
+    closed.close()
+    assert [one._process.returncode for one in made] == [-signal.SIGTERM]

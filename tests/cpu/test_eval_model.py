@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from daemon_process import environment
 from llm_server import ModelServer, Reply
 
 from assay.archive import Archive, Judged
-from assay.cli.main import cli
-from assay.records import UserError
 
 PROBLEM = """
 import torch
@@ -36,6 +33,7 @@ def get_inputs():
 """
 WRONG = "Scale it.\n```python\nimport torch\n\ndef forward(x):\n    return torch.exp(x) * 1.5\n```"
 RIGHT = "Do not scale.\n```python\nimport torch\n\ndef forward(x):\n    return torch.exp(x)\n```"
+Refused = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
@@ -47,10 +45,24 @@ def suite(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def command(suite: Path, server: ModelServer, run: Path, *others: object) -> list[str]:
-    words = ("eval", suite, "--model", "openai:tiny", "--model-url", server.url, "--run", run, "--no-speed")
+def words(suite: Path, server: ModelServer, run: Path, *others: object) -> list[object]:
     only = others if "--samples" in others else (*others, "--only", "level1_exp")
-    return [sys.executable, "-m", "assay.cli.main", *map(str, (*words, "--device", "cpu", *only))]
+    where = ("--model", "openai:tiny", "--model-url", server.url, "--run", run)
+    return ["eval", suite, *where, "--no-speed", "--jobs", 1, "--device", "cpu", *only]
+
+
+def started(folder: Path, words: list[object]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "assay.cli.main", *map(str, words)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(folder)
+    )
+
+
+def interrupted(process: subprocess.Popen[str]) -> None:
+    """Told to end, and heard to say that it waits for the answer."""
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert any("waiting for 1 answers" in line for line in process.stdout), "it did not wait"
 
 
 def judged(run: Path) -> list[Judged]:
@@ -58,92 +70,86 @@ def judged(run: Path) -> list[Judged]:
         return list(archive.judged())
 
 
-def learning(prompt: str) -> Reply:
+class Learning:
     """Wrong at first; right when told that it was. Of the other problem it knows nothing."""
-    if "torch.exp" in prompt:
-        return RIGHT if "Verdict: wrong." in prompt else WRONG
-    return (400, '{"error": {"message": "too long"}}') if "Verdict" in prompt else "I would rather not."
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+        self.is_dead = True
+        """No prompt that tells of a verdict is answered."""
+
+    def __call__(self, prompt: str) -> Reply:
+        self.asked.set()
+        self.may_answer.wait(120)
+        if self.is_dead and "Verdict" in prompt:
+            return 401, "{}"
+        if "torch.exp" in prompt:
+            return RIGHT if "Verdict: wrong." in prompt else WRONG
+        return (400, '{"error": {"message": "too long"}}') if "Verdict" in prompt else "I would rather not."
 
 
-def test_a_model_learns_from_what_the_judge_found(suite: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run.sqlite"
-    with ModelServer(learning) as server:
-        words = command(suite, server, run, "--samples", 2, "--turns", 2, "--price", "10/100", "--json")
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        again = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_a_model_learns_from_what_the_judge_found_whatever_comes_between(
+    suite: Path, tmp_path: Path, refused: Refused
+) -> None:
+    run, model = tmp_path / "run.sqlite", Learning()
+    with ModelServer(model) as server:
+        first = words(suite, server, run, "--turns", 2, "--price", "10/100")
+        an_answer_that_was_paid_for_is_kept(first, model, run)
+        what_is_judged_stays_when_the_endpoint_dies(first, refused, run)
+        model.is_dead = False
+        whole = words(suite, server, run, "--turns", 2, "--price", "10/100", "--samples", 2, "--json")
+        code, out, err = refused(*whole, folder=tmp_path)
+    assert code == 0, err
     ends = [(one.candidate.problem[7:], one.candidate.sample, one.status) for one in judged(run)]
     # An answer without a kernel, and one the endpoint refused, count against the model.
     assert ends == [
         *(("exp", sample, status) for sample in (0, 1) for status in ("wrong", "passed")),
         *(("log", sample, "unreadable") for sample in (0, 1) for _ in range(2)),
     ]
-    # Six answers of 100 and 50 tokens; asked once each, although the command ran twice.
-    assert len(server.asked) == 8 and again.returncode == 0
-    assert json.loads(done.stdout)["all_problems"]["cost_usd"] == pytest.approx(6 * (0.001 + 0.005))
+    # Six answers of 100 and 50 tokens; all but the one that died were asked for once, by three starts.
+    assert len(server.asked) == 9
+    assert json.loads(out)["all_problems"]["cost_usd"] == pytest.approx(6 * (0.001 + 0.005))
     prompts = [asked["messages"][1]["content"] for asked in server.asked]
-    assert sum("torch.exp(x) * 1.5" in prompt and "expected" in prompt for prompt in prompts) == 2
+    assert sum("torch.exp(x) * 1.5" in prompt and "expected" in prompt for prompt in prompts) == 3
+    it_is_known_which_answer_followed_which(run)
+    with ModelServer(model) as server:  # the same run at another address is another run
+        code, _, err = refused(*words(suite, server, run, "--turns", 2), folder=tmp_path)
+    assert code == 2 and "another model" in err and not server.asked
+
+
+def an_answer_that_was_paid_for_is_kept(words: list[object], model: Learning, run: Path) -> None:
+    """Interrupted while the model writes: its answer is waited for, and judged another time."""
+    process = started(run.parent, words)
+    assert model.asked.wait(120)
+    interrupted(process)
+    assert process.poll() is None
+    model.may_answer.set()
+    process.communicate(timeout=120)
+    assert process.returncode == 130 and judged(run) == []
+
+
+def what_is_judged_stays_when_the_endpoint_dies(words: list[object], refused: Refused, run: Path) -> None:
+    code, _, err = refused(*words, folder=run.parent)
+    assert code == 2 and "is OPENAI_API_KEY right?" in err
+    assert [one.status for one in judged(run)] == ["wrong"]
+
+
+def it_is_known_which_answer_followed_which(run: Path) -> None:
+    first, second, *_ = (one.candidate for one in judged(run))
     with Archive(run) as archive:
-        second = judged(run)[1].candidate
         said = archive.transcript(second.id)
     assert said is not None and said.answer == RIGHT and "Verdict: wrong." in said.prompt
-    assert second.parent == judged(run)[0].candidate.id
-
-
-def test_what_is_judged_stays_when_the_endpoint_dies(suite: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run.sqlite"
-    with ModelServer(lambda prompt: WRONG if "Verdict" not in prompt else (401, "{}")) as server:
-        words = command(suite, server, run, "--turns", 2)
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 2 and "is OPENAI_API_KEY right?" in done.stderr
-        assert [one.status for one in judged(run)] == ["wrong"]
-    with ModelServer(learning) as server:  # the same run at another address is another run
-        words = command(suite, server, run, "--turns", 2)
-        result = CliRunner().invoke(cli, words[3:])
-        assert isinstance(result.exception, UserError) and "another model" in str(result.exception)
-
-
-def test_an_answer_that_was_paid_for_is_kept(suite: Path, tmp_path: Path) -> None:
-    """Interrupted while the model writes: its answer is waited for, and judged another time."""
-    run = tmp_path / "run.sqlite"
-    asked, told = threading.Event(), threading.Event()
-
-    def slow(prompt: str) -> Reply:
-        asked.set()
-        told.wait(60)
-        return RIGHT
-
-    with ModelServer(slow) as server:
-        words = command(suite, server, run)
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert asked.wait(120)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(1)
-        assert process.poll() is None
-        told.set()
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 130 and "waiting for 1 answers" in said
-        assert judged(run) == []
-        assert subprocess.run(words, capture_output=True, check=False).returncode == 0
-    assert [one.status for one in judged(run)] == ["passed"] and len(server.asked) == 1
+    assert second.parent == first.id
 
 
 def test_whoever_interrupts_twice_gets_out(suite: Path, tmp_path: Path) -> None:
-    asked, never = threading.Event(), threading.Event()
-
-    def silent(prompt: str) -> Reply:
-        asked.set()
-        never.wait(120)
-        return RIGHT
-
-    with ModelServer(silent) as server:
-        words = command(suite, server, tmp_path / "run.sqlite")
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert asked.wait(120)
-        for _ in range(2):
-            process.send_signal(signal.SIGTERM)
-            time.sleep(1)
-        said, _ = process.communicate(timeout=60)
-        never.set()
+    run, model = tmp_path / "run.sqlite", Learning()
+    with ModelServer(model) as server:
+        process = started(tmp_path, words(suite, server, run))
+        assert model.asked.wait(120)
+        interrupted(process)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=120)
+        model.may_answer.set()
     assert process.returncode == 130 and "Traceback" not in said
-    assert os.path.exists(tmp_path / "run.sqlite")
+    assert run.exists()

@@ -143,8 +143,14 @@ def test_what_is_withheld_comes_back_as_it_was(desk: Desk, layout: str) -> None:
 LIMITS = Limits(4 << 30, 16 << 30, 64, 1 << 28, 1 << 28, 256)
 
 
-def test_pools_of_one_zygote_end_apart() -> None:
-    zygote = Zygote("cpu")
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    one = Zygote("cpu")
+    yield one
+    one.close()
+
+
+def test_pools_of_one_zygote_end_apart(zygote: Zygote) -> None:
     pools = [Pool(zygote, LIMITS), Pool(zygote, LIMITS)]
     children = [pool.take() for pool in pools]
     children[0].close()
@@ -152,12 +158,10 @@ def test_pools_of_one_zygote_end_apart() -> None:
     assert children[1].responds(60.0) and pools[1].take().responds(60.0)
     children[1].close()
     pools[1].close()
-    zygote.close()
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_a_child_that_does_not_answer_is_nudged_once(stopped: bool) -> None:
-    zygote = Zygote("cpu")
+def test_a_child_that_does_not_answer_is_nudged_once(zygote: Zygote, stopped: bool) -> None:
     pool = Pool(zygote, LIMITS)
     child = pool.take()
     nudges: list[int] = []
@@ -174,5 +178,4 @@ def test_a_child_that_does_not_answer_is_nudged_once(stopped: bool) -> None:
     finally:
         child.close()
         pool.close()
-        zygote.close()
     assert reply.head["ok"] and len(nudges) == stopped

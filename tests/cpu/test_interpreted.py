@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +58,20 @@ def forward(x, y):
 """
 
 
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge("cpu", Policy(speed=False), tmp_path_factory.mktemp("cache")) as one:
+        yield one
+
+
 @pytest.mark.parametrize(("comparison", "status"), [(">", "passed"), ("<", "wrong")])
-def test_arithmetic_of_bfloat16_through_the_interpreter(comparison: str, status: str, tmp_path: Path) -> None:
+def test_arithmetic_of_bfloat16_through_the_interpreter(
+    judge: Judge, comparison: str, status: str, tmp_path: Path
+) -> None:
     candidate = candidate_from_source(CANDIDATE.format(comparison=comparison), "candidate", ".py")
     problem = tmp_path / "problem.py"
     problem.write_text(PROBLEM)
-    with Judge("cpu", Policy(speed=False), tmp_path) as judge:
-        verdict = judge.evaluate(load_problem(problem), candidate)
+    verdict = judge.evaluate(load_problem(problem), candidate)
     assert verdict.status == status, verdict
 
 
@@ -112,9 +120,8 @@ def get_inputs():
 """
 
 
-def test_integers_that_leave_their_bits_come_round_as_on_a_gpu(tmp_path: Path) -> None:
+def test_integers_that_leave_their_bits_come_round_as_on_a_gpu(judge: Judge, tmp_path: Path) -> None:
     problem = tmp_path / "problem.py"
     problem.write_text(WRAPPED)
-    with Judge("cpu", Policy(speed=False), tmp_path) as judge:
-        verdict = judge.evaluate(load_problem(problem), candidate_from_source(WRAPPING, "candidate", ".py"))
+    verdict = judge.evaluate(load_problem(problem), candidate_from_source(WRAPPING, "candidate", ".py"))
     assert verdict.status == "passed", verdict

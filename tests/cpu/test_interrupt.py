@@ -15,7 +15,8 @@ PATIENCE_S = 60
 
 def test_an_interrupted_check_ends_in_one_line() -> None:
     files = [EXAMPLE / "problem.py", EXAMPLE / "kernel.cpp"]
-    command = [sys.executable, "-m", "assay", "check", *map(str, files), "--device", "cpu", "--no-daemon"]
+    command = [sys.executable, "-m", "assay", "check", *map(str, files), "--device", "cpu"]
+    command += ["--no-daemon", "--no-speed"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:

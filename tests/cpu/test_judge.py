@@ -7,9 +7,11 @@ import os
 import re
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from daemon_process import BARE, TINY
 
 from assay.candidates import Candidate, candidate_from_source, read_candidate
 from assay.judge import Judge, Policy
@@ -270,7 +272,9 @@ def test_build_failures_name_the_line(judge: Judge, linear: Path) -> None:
     assert verdict.cases == ()
 
 
-def test_failed_and_good_builds_are_cached(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_and_good_builds_are_cached(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool, compilers = judge._shop.pool, []
 
     def take_compiler() -> Child:
@@ -278,14 +282,15 @@ def test_failed_and_good_builds_are_cached(judge: Judge, monkeypatch: pytest.Mon
         return compilers[-1]
 
     monkeypatch.setattr(pool, "take_compiler", take_compiler)
-    problem = load_problem(EXAMPLE / "problem.py")
-    good = (EXAMPLE / "kernel.cpp").read_text() + "// built by no other test\n"
-    broken = from_text(good.replace("float mean = 0", "flot mean = 0"), ".cpp")
-    for candidate, status in ((from_text(good, ".cpp"), "passed"), (broken, "build_failed")):
+    path = tmp_path / "problem.py"
+    path.write_text(TINY)
+    problem = load_problem(path)
+    broken = from_text(BARE.replace("long i = 0", "lng i = 0"), ".cpp")
+    for candidate, status in ((from_text(BARE, ".cpp"), "passed"), (broken, "build_failed")):
         first, second = (judge.evaluate(problem, candidate) for _ in range(2))
         assert first.status == second.status == status
     assert len(compilers) == 2  # for four verdicts
-    assert "flot" in second.diagnosis
+    assert "lng" in second.diagnosis
 
 
 def test_memory_that_is_freed_stays_with_the_process(judge: Judge, linear: Path) -> None:
@@ -305,9 +310,12 @@ raise RuntimeError(f"{(faults() - before) / 500:.0f} results in new pages")"""
 
 
 def test_triton_runs_through_its_interpreter(judge: Judge, tmp_path: Path) -> None:
-    few_rows = tmp_path / "problem.py"
-    few_rows.write_text((EXAMPLE / "problem.py").read_text().replace("rows = 256", "rows = 24"))
-    verdict = judge.evaluate(load_problem(few_rows), read_candidate(EXAMPLE / "kernel.py"))
+    small = tmp_path / "problem.py"
+    small.write_text((EXAMPLE / "problem.py").read_text())
+    _change(small, ("rows = 256", "rows = 8"), ("cols = 1000", "cols = 100"))
+    _change(small, ('"rows": 128, "cols": 2048', '"rows": 4, "cols": 128'), ('"rows": 64', '"rows": 6'))
+    _change(small, ('"rows": 37, "cols": 997', '"rows": 5, "cols": 97'))
+    verdict = judge.evaluate(load_problem(small), read_candidate(EXAMPLE / "kernel.py"))
     assert verdict.status == "passed"
     assert not verdict.speed_measurable
 
@@ -422,10 +430,12 @@ def test_kernelbot_reference_is_not_importable(judge: Judge) -> None:
     assert verdict.status == "build_failed"
 
 
-def test_flawed_problems_are_refused_by_name(judge: Judge) -> None:
-    problem = load_problem(DATA / "kernelbench" / "level1" / "5_Constant.py")
-    with pytest.raises(FlawedProblem, match="cannot tell right from wrong"):
-        judge.evaluate(problem, from_text("def forward(*a, **k): return a[0]\n"))
+def test_flawed_problems_are_refused_by_name(judge: Judge, tmp_path: Path) -> None:
+    path = tmp_path / "constant.py"
+    path.write_text((DATA / "kernelbench" / "level1" / "5_Constant.py").read_text())
+    _change(path, ("batch_size = 1024", "batch_size = 32"), ("dim = 2048", "dim = 64"))
+    with pytest.raises(FlawedProblem, match="constant cannot tell right from wrong"):
+        judge.evaluate(load_problem(path), from_text("def forward(*a, **k): return a[0]\n"))
 
 
 @pytest.mark.parametrize(
@@ -447,8 +457,11 @@ def test_a_reference_that_fails_is_the_problems_fault(judge: Judge, tmp_path: Pa
         judge.evaluate(load_problem(path), module(SAME_NAMES, FORWARD))
 
 
-def test_missing_layers_are_refused_on_demand(linear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_layers_are_refused_on_demand(
+    judge: Judge, linear: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("assay.judge.judgement.missing", lambda layers: layers[:1])
-    policy = Policy(require_full_sandbox=True, speed=False)
-    with Judge("cpu", policy) as strict, pytest.raises(UserError, match="sandbox is not complete"):
-        strict.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))
+    strict = replace(judge.policy, require_full_sandbox=True)
+    monkeypatch.setattr(judge, "_shop", replace(judge._shop, policy=strict))
+    with pytest.raises(UserError, match="sandbox is not complete"):
+        judge.evaluate(load_problem(linear), module(SAME_NAMES, FORWARD))

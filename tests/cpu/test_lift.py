@@ -1,21 +1,24 @@
-"""Lifting for real on a CPU: inductor in its own process, the printed file run against the module."""
+"""Lifting for real on a CPU: inductor in its own process or here, the printed file run against the module."""
 
 from __future__ import annotations
 
 import ctypes
 import inspect
 import itertools
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from captured_here import captured_here
 from written_files import module_from
 
 from assay import lift
 from assay.candidates import read_candidate
-from assay.judge import Policy, evaluate
+from assay.judge import Judge, Policy
 from assay.lift.problem_source import model_source
 from assay.problems import Case, load_problem
 from assay.worker.inline_builds import InlineBuilds
@@ -72,20 +75,43 @@ def problem_at(folder: Path, text: str, name: str) -> Any:
     return load_problem(path)
 
 
-def captured_of(problem: Any, timeout_s: float = 300.0) -> lift.Capture:
-    with closing(lift.Capturer(problem, Case("nominal"), "cpu")) as capturer:
-        return capturer.capture("base", timeout_s)
+@dataclass
+class Served:
+    """What one process has answered."""
+
+    too_slow: str
+    """Why it answered nothing at first."""
+    kept: list[lift.Capture]
+    compiled: Path
+    """Is there once the compiler has been asked for anything."""
+
+    @property
+    def base(self) -> lift.Capture:
+        return self.kept[1]
 
 
 @pytest.fixture(scope="module")
-def captured(folder: Path) -> lift.Capture:
+def served(folder: Path) -> Iterator[Served]:
+    """A process of its own, with a compiler that compiles nothing, for one variant after the other."""
+    compiler, asked = folder / "compiler", folder / "asked"
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec g++ "$@"\necho "$@" >> {asked}\nexit 1\n')
+    compiler.chmod(0o755)
     problem = problem_at(folder, PROBLEM, "gated")
-    return captured_of(problem)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(lift.Capturer(problem, Case("nominal"), "cpu")) as capturer,
+    ):
+        patch.setenv("CXX", str(compiler))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))  # what was compiled once is kept
+        with pytest.raises(lift.CannotLift) as refusal:
+            capturer.capture("base", 0.05)
+        kept = [capturer.capture(name, 300.0) for name in ("static", "base")]
+    yield Served(str(refusal.value), kept, asked)
 
 
 @pytest.fixture(scope="module")
-def candidate(captured: lift.Capture, folder: Path) -> Any:
-    lifted = lift.read(captured)
+def candidate(served: Served, folder: Path) -> Any:
+    lifted = lift.read(served.base)
     (actions,) = lift.usual(lifted)
     for action in actions:
         lifted = lift.apply(lifted, action)
@@ -93,14 +119,10 @@ def candidate(captured: lift.Capture, folder: Path) -> Any:
     return module_from(lift.write(lifted, load_problem(folder / "gated.py"), actions), folder)
 
 
-def test_inductor_is_read_and_nothing_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inductor_is_read_and_nothing_compiled(served: Served) -> None:
     """Not even to find out which instructions there are, none of which a file uses by name."""
-    compiler, asked = folder / "compiler", folder / "asked"
-    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec g++ "$@"\necho "$@" >> {asked}\nexit 1\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    assert "cpp_fused" in captured_of(problem_at(folder, PROBLEM, "uncompiled")).wrapper
-    assert not asked.exists()
+    assert all("cpp_fused" in capture.wrapper for capture in served.kept)
+    assert not served.compiled.exists()
 
 
 def compared(candidate: Any, x: torch.Tensor, gate: torch.Tensor, groups: int = 4) -> bool:
@@ -155,11 +177,9 @@ def test_whatever_it_was_not_compiled_for_takes_the_modules_own_path(candidate: 
     assert not compared(candidate, *draw(24, 80)), "gradients would be recorded"
 
 
-def test_the_file_holds_what_model_needs_and_nothing_of_inductor(
-    folder: Path, captured: lift.Capture
-) -> None:
+def test_the_file_holds_what_model_needs_and_nothing_of_inductor(folder: Path, served: Served) -> None:
     problem = load_problem(folder / "gated.py")
-    text = lift.write(lift.read(captured), problem, ("variant:base",))
+    text = lift.write(lift.read(served.base), problem, ("variant:base",))
     assert (
         "_inductor" not in text and "get_inputs" not in text and "ABOUT" not in text and "unused" not in text
     )
@@ -177,7 +197,7 @@ def test_the_file_holds_what_model_needs_and_nothing_of_inductor(
 def test_what_cannot_stand_alone_is_refused_with_a_reason(folder: Path, text: str, why: str) -> None:
     problem = problem_at(folder, text, f"refused{next(numbers)}")
     with pytest.raises(lift.CannotLift, match=why):
-        captured_of(problem)
+        captured_here(problem, Case("nominal"))
 
 
 def test_parts_that_have_numbers_for_names_are_found(folder: Path) -> None:
@@ -187,28 +207,24 @@ def test_parts_that_have_numbers_for_names_are_found(folder: Path) -> None:
         .replace("y = nn.", "y = self.parts[0].eps + nn.")
     )
     problem = problem_at(folder, text, "numbered")
-    module = module_from(lift.write(lift.read(captured_of(problem)), problem), folder)
+    module = module_from(lift.write(lift.read(captured_here(problem, Case("nominal"))), problem), folder)
     with torch.no_grad():
         assert compared(module, *draw(24, 80))
 
 
-def test_one_process_serves_every_variant_and_is_replaced_where_it_failed(folder: Path) -> None:
-    problem = problem_at(folder, PROBLEM, "served")
-    with closing(lift.Capturer(problem, Case("nominal"), "cpu")) as capturer:
-        with pytest.raises(lift.CannotLift, match="longer than"):
-            capturer.capture("base", 0.05)
-        kept = [capturer.capture(name, 300.0) for name in ("static", "base")]
-    assert [one.variant for one in kept] == ["static", "base"]
-    alone = captured_of(problem)
+def test_one_process_serves_every_variant_and_is_replaced_where_it_failed(
+    folder: Path, served: Served
+) -> None:
+    assert "longer than" in served.too_slow, "it was ended"
+    assert [one.variant for one in served.kept] == ["static", "base"]
+    problem = load_problem(folder / "gated.py")
+    alone = captured_here(problem, Case("nominal"))
     actions = ("variant:base",)
-    assert lift.write(lift.read(kept[1]), problem, actions) == lift.write(lift.read(alone), problem, actions)
-    assert kept[0].ranges == {} and kept[1].ranges, "sizes are fixed in one and free in the other"
-
-
-def test_a_capture_that_takes_too_long_is_ended(folder: Path) -> None:
-    problem = problem_at(folder, PROBLEM, "slow")
-    with pytest.raises(lift.CannotLift, match="longer than"):
-        captured_of(problem, 0.05)
+    assert lift.write(lift.read(served.base), problem, actions) == lift.write(
+        lift.read(alone), problem, actions
+    )
+    static, base = served.kept
+    assert static.ranges == {} and base.ranges, "sizes are fixed in one and free in the other"
 
 
 def test_libraries_that_are_no_modules_are_remembered_as_paths(
@@ -288,8 +304,16 @@ TAKEN = [
 """Parts, a tensor, a place for the answer, and one that is read before it is written."""
 
 
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge("cpu", Policy(speed=False), tmp_path_factory.mktemp("cache")) as one:
+        yield one
+
+
 @pytest.mark.parametrize(("data", "taken", "answer"), TAKEN)
-def test_a_task_becomes_a_submission(data: str, taken: str, answer: str, tmp_path: Path) -> None:
+def test_a_task_becomes_a_submission(
+    judge: Judge, data: str, taken: str, answer: str, tmp_path: Path
+) -> None:
     for name, text in (
         ("task.yml", LISTED),
         ("task.py", "input_t = object"),
@@ -297,14 +321,13 @@ def test_a_task_becomes_a_submission(data: str, taken: str, answer: str, tmp_pat
     ):
         (tmp_path / name).write_text(text)
     problem = load_problem(tmp_path)
-    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
-        captured = capturer.capture("base", 300.0)
+    captured = captured_here(problem, problem.nominal())
     text = lift.write(lift.read(captured), problem)
     assert ("copy_(" in text) == (answer == "y +=")
     assert "UNUSED" not in text and "ModelNew" not in text and "generate_input" not in text
     candidate = tmp_path / "submission.py"
     candidate.write_text(text)
-    verdict = evaluate(problem, read_candidate(candidate), Policy(speed=False), "cpu")
+    verdict = judge.evaluate(problem, read_candidate(candidate))
     assert verdict.status == "passed" and verdict.candidate.entry == "custom_kernel"
     assert len(verdict.cases) > 1
 
@@ -323,8 +346,7 @@ def test_a_task_that_exchanges_its_inputs_leaves_what_the_reference_leaves(
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     problem = load_problem(tmp_path)
-    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
-        written = lift.write(lift.read(capturer.capture("base", 300.0)), problem)
+    written = lift.write(lift.read(captured_here(problem, problem.nominal())), problem)
     mine = draw(24, 80)
     before = [x.clone() for x in mine]
     torch.testing.assert_close(
@@ -338,7 +360,6 @@ def test_a_number_that_has_no_literal_is_refused(tmp_path: Path) -> None:
     for name, text in (("task.yml", LISTED), ("task.py", "input_t = object"), ("reference.py", endless)):
         (tmp_path / name).write_text(text)
     problem = load_problem(tmp_path)
-    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
-        captured = capturer.capture("base", 300.0)
+    captured = captured_here(problem, problem.nominal())
     with pytest.raises(lift.CannotLift, match="inf, which cannot be written down"):
         lift.read(captured)

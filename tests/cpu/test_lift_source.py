@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from captured_here import captured_here
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from written_files import module_from
@@ -336,8 +336,7 @@ def test_a_task_may_have_names_of_the_submission_and_helpers_with_a_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = task_at(tmp_path, TASK_CLASH, "custom_kernel(x).sum(-1) + y * task_kernel")
-    with closing(lift.Capturer(problem, problem.nominal(), "cpu")) as capturer:
-        text = lift.write(lift.read(capturer.capture("static", 300.0)), problem)
+    text = lift.write(lift.read(captured_here(problem, problem.nominal(), "static")), problem)
     assert "check_implementation" not in text and "generate_input" not in text
     monkeypatch.syspath_prepend(tmp_path)
     candidate = module_from(text, tmp_path)
@@ -349,15 +348,19 @@ def test_a_task_may_have_names_of_the_submission_and_helpers_with_a_state(
 def test_inputs_may_have_the_names_that_a_compiler_gives(tmp_path: Path) -> None:
     """Names of buffers, of sizes, of functions, of the file's own names, and of one another's shapes."""
     names = ["len", "buf0", "len_shape", "torch", "call_softmax_add_amax_mul", "sizes_fit", "SOURCE", "super"]
-    sizes = [f"s{number}" for number in range(100)]
-    first, *others = names
-    formula = f"({first} * 3).tanh().sum(-1) + {first}.softmax(-1).amax(-1) * {' * '.join([*others, *sizes])}"
-    problem = problem_at(
-        tmp_path, IMPORTS, formula, ", ".join([*names, *sizes]), ", randn(24)" * (len(others) + len(sizes))
-    )
-    with closing(lift.Capturer(problem, Case("nominal"), "cpu")) as capturer:
-        text = lift.write(lift.read(capturer.capture("base", 300.0)), problem)
-    rows = [(24,)] * (len(others) + len(sizes))
-    candidate = module_from(text, tmp_path)
+
+    def problem_with(first: str, *others: str) -> Any:
+        formula = f"({first} * 3).tanh().sum(-1) + {first}.softmax(-1).amax(-1) * {' * '.join(others)}"
+        return problem_at(
+            tmp_path, IMPORTS, formula, ", ".join([first, *others]), ", randn(24)" * len(others)
+        )
+
+    # What the compiler calls a size goes by the place and the name of the input that has it.
+    sizes = captured_here(problem_with(*names), Case("nominal")).ranges
+    problem = problem_with(*names, *sizes)
+    captured = captured_here(problem, Case("nominal"))
+    assert sizes.keys() & captured.ranges.keys()
+    rows = [(24,)] * (len(names) - 1 + len(sizes))
+    candidate = module_from(lift.write(lift.read(captured), problem), tmp_path)
     given = drawn((24, 80), *rows)
     answers(candidate, problem, given, tuple(x.double() for x in given))

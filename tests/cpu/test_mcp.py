@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import pytest
-from daemon_process import RIGHT, TINY, WRONG, descendants, environment, launch, when_ready
+from daemon_process import BARE, RIGHT, TINY, WRONG, descendants, environment, launch, when_ready
 from synthetic_runs import ENVIRONMENT, speed, verdict, write_run
 
 import assay
@@ -34,7 +34,6 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "layernorm"
 PATIENCE_S = 120.0
 NOISY = f"print('the problem prints')\nimport sys; sys.stdout.write('without an end'){TINY}"
 SHOUTING = f"import os\nprint('the candidate prints')\nos.write(1, b'twice')\n{RIGHT}"
@@ -101,11 +100,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stdio(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
+def other_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "bare.cpp").write_text(BARE)
+    (folder / "tiny.py").write_text(TINY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stdio(root: Path, other_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
     """A server whose stdout is written down on its way: nothing but messages may be there, to the end."""
     folder = tmp_path_factory.mktemp("stdio")
     server = [sys.executable, "-m", "assay.cli", "mcp", "--device", "cpu"]
-    server += ["--root", str(root), "--root", str(EXAMPLE)]
+    server += ["--root", str(root), "--root", str(other_root)]
     wire = folder / "wire"
     parameters = StdioServerParameters(
         command="bash",
@@ -141,14 +148,14 @@ def test_an_agent_is_told_what_there_is(stdio: Connected) -> None:
     assert stdio.client.server_info.name == "assay" and "PyTorch module" in stdio.client.instructions
 
 
-def test_a_right_and_a_wrong_candidate(stdio: Connected) -> None:
+def test_a_right_and_a_wrong_candidate(stdio: Connected, root: Path, other_root: Path) -> None:
     told: list[str] = []
-    files = {"problem": str(EXAMPLE / "problem.py"), "speed": False}
-    right = stdio.call("check", told, candidate=str(EXAMPLE / "kernel.cpp"), **files)
+    files = {"problem": str(other_root / "tiny.py"), "speed": False}
+    right = stdio.call("check", told, candidate=str(other_root / "bare.cpp"), **files)
     assert right.structured_content["status"] == "passed", right.content[0].text
     assert right.structured_content["speed"] is None and "wrong" not in right.structured_content["cases"]
     assert right.content[0].text.startswith("Verdict: passed.") and "judging" in told
-    wrong = stdio.data("check", candidate=str(EXAMPLE / "wrong.py"), **files)
+    wrong = stdio.data("check", candidate=str(root / "wrong.py"), **files)
     assert wrong["status"] == "wrong" and wrong["cases"]["wrong"] > 0
     assert set(wrong["first_mismatches"][0]) == {"case", "output", "index", "expected", "got", "tolerance"}
     assert "expected" in wrong["feedback"]
@@ -430,7 +437,8 @@ def emitted() -> set[str]:
     package = Path(assay.__file__).parent
     found: set[str] = set()
     for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if any(maker in text for maker in MAKERS) else ():
             name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             if not isinstance(node, ast.Call) or name not in MAKERS:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -45,12 +46,12 @@ def problem_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first(problem_file: Path) -> tuple[CompilerProposer, View, Reply]:
+def first(problem_file: Path) -> Iterator[tuple[CompilerProposer, View, Reply]]:
     """The proposer, the view before it was asked, and its first answer."""
     problem = load_problem(problem_file)
     with closing(CompilerProposer(problem, problem.nominal(), "cpu", 0)) as proposer:
         view = View(problem, "cpu")
-        return proposer, view, proposer.propose(Request(1, proposer.operators[0]), view)
+        yield proposer, view, proposer.propose(Request(1, proposer.operators[0]), view)
 
 
 def member(number: int, draft: Draft, operator, parents: tuple[int, ...] = (), speed: float = 1.0) -> Member:
@@ -72,14 +73,13 @@ def test_the_first_answer_is_what_inductor_writes_and_what_usually_helps(first) 
         assert "torch._inductor" not in draft.source and "class ModelNew(Model)" in draft.source
 
 
-def test_what_cannot_be_written_down_is_told(problem_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_down_is_told(first, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing(*_: object) -> str:
         raise lift.CannotLift("a kernel's argument of type half a byte")
 
-    problem = load_problem(problem_file)
-    with closing(CompilerProposer(problem, problem.nominal(), "cpu", 0)) as proposer:
-        monkeypatch.setattr(lift, "write", refusing)
-        reply = proposer.propose(Request(1, proposer.operators[0]), View(problem, "cpu"))
+    proposer, view, _ = first
+    monkeypatch.setattr(lift, "write", refusing)
+    reply = proposer.propose(Request(1, proposer.operators[0]), view)
     assert reply.drafts == () and "half a byte" in reply.trouble
 
 
@@ -134,7 +134,19 @@ def test_a_knob_that_was_set_is_set_anew() -> None:
 @pytest.mark.alone
 def test_the_real_judge_decides_a_search(problem_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run.sqlite"
-    words = ["search", problem_file, "--plain", "--rungs", "eager", "--evaluations", 3, "--run", run]
+    words = [
+        "search",
+        problem_file,
+        "--plain",
+        "--rungs",
+        "eager",
+        "--evaluations",
+        3,
+        "--budget",
+        0.1,
+        "--run",
+        run,
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "assay.cli.main", *map(str, words)],
         capture_output=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 import types
@@ -33,7 +34,7 @@ class Bug:
     def load(self, kernel: str, folder: Path) -> types.ModuleType:
         """The kernel's module as it is with the bug: what the bug changes and whatever imports that, made anew."""
         anew: dict[str, types.ModuleType] = {}
-        for file in dict.fromkeys((*BELOW, kernel)):
+        for file in _made_of(kernel):
             text = self._changed(file)
             for below in anew:
                 text = text.replace(f"{_dotted(below)} ", f"{anew[below].__name__} ")
@@ -55,6 +56,17 @@ class Bug:
         return text.replace(self.old, self.new)
 
 
+@functools.cache
+def _made_of(kernel: str) -> tuple[str, ...]:
+    """What a kernel imports of those below, itself or by way of others, and the kernel behind that."""
+    found = (kernel,)
+    for below in (file for file in reversed(BELOW) if file != kernel):
+        if any(f"{_dotted(below)} " in _text(file) for file in found):
+            found = (below, *found)
+    return found
+
+
+@functools.cache
 def _text(file: str) -> str:
     return (TILES / f"{file}.py").read_text()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -17,7 +19,6 @@ from emulated_kernels import (
     mamba2_error,
     mamba2_inputs,
     order_of,
-    worst,
 )
 from seeded import ATTENTION, BASED, BUGS, CAUSAL, CONV2D, GEMM, MAMBA2, ONE_WALK, TWO_WALKS, Bug
 
@@ -40,7 +41,8 @@ ROUNDED = 4e-3
 """Half a unit of bfloat16, and the sums' own."""
 SEEDS = range(3)
 """Copies land at once, late, or in any order."""
-SCHEDULES = 12
+SCHEDULES = {GEMM: 8}
+"""Enough for the rarest bug of a kernel; of others, 4."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -221,42 +223,46 @@ def test_what_a_bad_step_leaves_of_mamba2_is_nan(step: float, pace: float) -> No
 def shows(bug: Bug, kernel: str, folder: Path) -> bool:
     """Whether anybody who runs it under a few schedules would notice."""
     module = bug.load(kernel, folder)
-    for seed in range(SCHEDULES):
-        try:
-            if kernel == GEMM:
-                error = gemm_error(module, 300, 200, 520, seed, has_bias=True)
-            elif kernel == MAMBA2:
-                length, processors = (450, 4) if seed % 2 else (1300, 2)
-                how = {"processors": processors, "strength": 0.1}
-                error = mamba2_error(module, 1, length, 2, 1, seed, **how)
-            elif kernel == BASED:
-                sizes = {"processors": 3, "stages": 3, "consumers": 2 + seed % 2}
-                error = based_error(module, 2, 2, 450, seed, **sizes)
-                halves = {"dtype": torch.float16, "strength": 20.0 ** (seed % 2), "normalise": seed % 2 == 1}
-                error += based_error(module, 1, 2, 40, seed, **halves)
-            elif kernel == CONV2D and seed % 2:
-                apart = {"window": (3, 2), "padding": 2, "dilation": 2, "relu": True}
-                error = convolution_error(module, 3, 128, 12, 7, 72, seed, **apart)
-                box = {"images": 2, "rows": 8, "columns": 4, "pooled": True}
-                error = worst(error, convolution_error(module, 3, 72, 13, 6, 136, seed, **box))
-            elif kernel == CONV2D:
-                error = convolution_error(module, 4, 128, 16, 16, 64, seed, processors=2)
-                error = worst(
-                    error, convolution_error(module, 1, 40, 16, 8, 64, seed, window=(2, 3), pooled=True)
-                )
-            elif kernel in (ONE_WALK, CAUSAL, TWO_WALKS):
-                is_causal = kernel == CAUSAL or (kernel == TWO_WALKS and seed % 2 == 0)
-                error = gradient_error(module, 4, 2, 140, 170, seed, is_causal=is_causal)
-                if kernel == CAUSAL:  # tiles shorter than the ring
-                    error = worst(error, gradient_error(module, 3, 3, 130, 130, seed, is_causal=True))
-            else:
-                error = attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
-                error = worst(error, attention_error(module, 6, 3, 200, 60, seed, stages=6))
-        except EmulationError:
-            return True
-        if not error < ROUNDED:
-            return True
-    return False
+    try:
+        seeds = range(SCHEDULES.get(kernel, 4))
+        return any(not error < ROUNDED for seed in seeds for error in errors(module, kernel, seed))
+    except EmulationError:
+        return True
+
+
+def errors(module: ModuleType, kernel: str, seed: int) -> Iterator[float]:
+    """Of each of a few sizes."""
+    if kernel == GEMM:
+        yield gemm_error(module, 300, 200, 520, seed, has_bias=True)
+    elif kernel == MAMBA2:
+        length, processors = (450, 4) if seed % 2 else (1300, 2)
+        yield mamba2_error(module, 1, length, 2, 1, seed, processors=processors, strength=0.1)
+    elif kernel == BASED:
+        sizes = {"processors": 3, "stages": 3, "consumers": 2 + seed % 2}
+        yield based_error(module, 2, 2, 450, seed, **sizes)
+        halves = {"dtype": torch.float16, "strength": 20.0 ** (seed % 2), "normalise": seed % 2 == 1}
+        yield based_error(module, 1, 2, 40, seed, **halves)
+    elif kernel == CONV2D:
+        yield from convolution_errors(module, seed)
+    elif kernel in (ONE_WALK, CAUSAL, TWO_WALKS):
+        is_causal = kernel == CAUSAL or (kernel == TWO_WALKS and seed % 2 == 0)
+        yield gradient_error(module, 4, 2, 140, 170, seed, is_causal=is_causal)
+        if kernel == CAUSAL:  # tiles shorter than the ring
+            yield gradient_error(module, 3, 3, 130, 130, seed, is_causal=True)
+    else:
+        yield attention_error(module, 2, 1, 300, 330, seed, is_causal=seed % 2 == 0)
+        yield attention_error(module, 6, 3, 200, 60, seed, stages=6)
+
+
+def convolution_errors(module: ModuleType, seed: int) -> Iterator[float]:
+    if seed % 2:
+        apart = {"window": (3, 2), "padding": 2, "dilation": 2, "relu": True}
+        yield convolution_error(module, 3, 128, 12, 7, 72, seed, **apart)
+        box = {"images": 2, "rows": 8, "columns": 4, "pooled": True}
+        yield convolution_error(module, 3, 72, 13, 6, 136, seed, **box)
+    else:
+        yield convolution_error(module, 4, 128, 16, 16, 64, seed, processors=2)
+        yield convolution_error(module, 1, 40, 16, 8, 64, seed, window=(2, 3), pooled=True)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from assay.candidates import read_candidate
-from assay.judge import Policy, evaluate
 from assay.problems import load_problem
 from assay.tiles.catalog import KERNELS
 from assay.tiles.choice import always
@@ -23,6 +22,9 @@ from assay.tiles.table import had, keep, kernel_lines, measured
 from assay.tiles.table_row import needs
 from assay.tiles.table_rows import Missing, Row, rows
 from assay.tiles.table_small import small_rows
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cpu"))
+from daemon_process import Running, end, launch, when_ready
 
 SMALL = Row(
     label="gemm small",
@@ -132,12 +134,27 @@ def test_kernels_are_short(kernel: str, most: int) -> None:
     assert 40 < kernel_lines(kernel) < most
 
 
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Kept warm, and found by whoever asks for a verdict."""
+    running = launch(tmp_path_factory.mktemp("judge"))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in when_ready(running).environment.items():
+                patch.setenv(name, value)
+            yield running
+    finally:
+        end(running)
+
+
+@pytest.mark.usefixtures("judge")
 def test_a_row_is_judged_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     told = measured(SMALL, ["--device", "cpu", "--no-speed"])
     assert told["status"] == "passed" and told["environment"]["device"] == "cpu"
     assert "gemm small" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("judge")
 def test_a_wrong_kernel_is_printed_as_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = Row(**{name: getattr(SMALL, name) for name in SMALL.__slots__} | {"call": "gemm(a, b) * 1.1"})
     assert measured(wrong, ["--device", "cpu", "--no-speed"])["status"] == "wrong"
@@ -174,11 +191,11 @@ class ModelNew(nn.Module):
 """
 
 
-def test_candidates_may_import_tiles_and_nothing_else_of_the_package(tmp_path: Path) -> None:
+def test_candidates_may_import_tiles_and_nothing_else_of_the_package(judge: Running, tmp_path: Path) -> None:
     problem, candidate = tmp_path / "problem.py", tmp_path / "candidate.py"
     problem.write_text(SMALL.texts(8, 16)[0])
     candidate.write_text(SNOOPING)
-    verdict = evaluate(load_problem(problem), read_candidate(candidate), Policy(speed=False), "cpu")
+    verdict = judge.check(problem, candidate)
     told = next(case for case in verdict.cases if case.outcome == "crashed")
     assert "['ModuleNotFoundError', 'PermissionError', 'PermissionError'], tiles answer" in told.message
 
@@ -203,6 +220,7 @@ def test_rows_that_the_file_has_are_not_measured_again(tmp_path: Path) -> None:
     assert had(path, ["--rungs=eager,max-autotune"]) == set()
 
 
+@pytest.mark.usefixtures("judge")
 def test_a_rejected_kernel_is_printed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     told = measured(replace(SMALL, call="(gemm(a, b), a.mul_(2))[0]"), ["--device", "cpu", "--no-speed"])
     assert told["status"] == "rejected" and "input" in told["why"][0]

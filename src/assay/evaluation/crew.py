@@ -72,6 +72,7 @@ class Crew:
         finally:
             process = self._processes.pop(name, None)
             if process is not None:
+                process.kill()  # whoever closed the crew before it was there did not
                 process.end()
 
     def _judge(self, name: str, device: str, task: Task) -> dict[str, Any]:
