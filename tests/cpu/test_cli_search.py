@@ -123,7 +123,7 @@ def test_where_nothing_was_judged_there_is_no_result(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     words = (*SEARCH, "--propose", "none", "--model", "openai:x", "--model-url", "http://127.0.0.1:9/v1")
-    words += ("--time", "0.001", "--rungs", "eager", "--run", tmp_path / "r.sqlite")
+    words += ("--time", "1e-9", "--rungs", "eager", "--run", tmp_path / "r.sqlite")
     code, _, err = refused(*words, folder=tmp_path)
     assert code == 2 and "the time is up" in err and "Nothing was judged" in err, err
     assert "openai:x: the price" in err, "no picture in its place"
