@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from daemon_process import environment
+from daemon_process import environment, write_files
 
 from assay.cli.main import main
 
@@ -22,6 +24,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A few problems and candidates, and room for a daemon's socket."""
+    # Short, since the path of a socket may have no more than 107 characters, and open to other users.
+    place = Path(tempfile.mkdtemp(prefix="assay-test-", dir="/tmp"))
+    place.chmod(0o755)
+    write_files(place)
+    yield place
+    shutil.rmtree(place)
 
 
 @pytest.fixture

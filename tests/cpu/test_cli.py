@@ -7,10 +7,8 @@ torch first.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,16 +29,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "layernorm"
 CHATTY = "def forward(x):\n    print('a last word')\n    raise ValueError('boom')\n"
 Refused = Callable[..., tuple[object, str, str]]
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    # Short, since the path of a socket may have no more than 107 characters, and open to other users.
-    place = Path(tempfile.mkdtemp(prefix="assay-test-", dir="/tmp"))
-    place.chmod(0o755)
-    write_files(place)
-    yield place
-    shutil.rmtree(place)
 
 
 @pytest.fixture(scope="module")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_process import environment, write_files
+from daemon_process import environment
 from rich.console import Console
 
 from assay.cli.options import RUNG_NAMES, policy_fields
@@ -44,16 +42,6 @@ from assay.speed.opponents import NAMES
 NOISE = {"opponent_disturbed", "clocks_disagree", "gain_not_confirmed"}
 TRIES = 4
 WIDTH = 80
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    # Open to other users.
-    place = Path(tempfile.mkdtemp(prefix="assay-test-", dir="/tmp"))
-    place.chmod(0o755)
-    write_files(place)
-    yield place
-    shutil.rmtree(place)
 
 
 def assay(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:

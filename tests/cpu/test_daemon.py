@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,15 +38,6 @@ from assay.records import JudgeFault, UserError
 from assay.records.decoding import decode_verdict
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    # Short, since the path of a socket may have no more than 107 characters, and open to other users.
-    path = Path(tempfile.mkdtemp(prefix="assay-test-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")
