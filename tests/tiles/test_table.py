@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ import pytest
 import torch
 
 from assay.problems import load_problem
+from assay.tiles import table_attention
 from assay.tiles.catalog import KERNELS
 from assay.tiles.choice import always
+from assay.tiles.kernels import attention_backward
 from assay.tiles.table import had, keep, kernel_lines, measured
 from assay.tiles.table_row import needs
 from assay.tiles.table_rows import Missing, Row, rows
@@ -115,6 +118,30 @@ def test_costs_are_of_the_tensors_that_rows_have(row: Row) -> None:
     whole = sum(x.numel() * x.element_size() for x in (*inputs, *model.state_dict().values(), *made))
     assert 0.5 * whole < row.cost().size_bytes <= whole + 64
     assert row.cost().flops > 0 or row.kernel == "dispatch"
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradients_from_what_a_forward_pass_kept(is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As autograd has them; the candidate's call gets its tensors in order, and logarithms to base 2."""
+    torch.manual_seed(0)
+    q, k, v, do = (torch.randn(2, 3, 40, 16, dtype=torch.float64) for _ in range(4))
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    scores = q @ k.mT / 4
+    scores = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -math.inf) if is_causal else scores
+    o, sums = scores.softmax(-1) @ v, scores.logsumexp(-1).detach()
+    exact = torch.autograd.grad(o, leaves, do)
+    problem, candidate = table_attention.backward(40, 16, is_causal, batch=2, heads=3).texts(8, 16)
+    module = _run(problem, "backward")["Model"]()
+    torch.testing.assert_close(module(q, k, v, do, o, sums), exact)
+
+    def as_a_kernel(do, q, k, v, o, logarithms, causal, scale):
+        assert causal is is_causal and scale == 0.25
+        return module(q, k, v, do, o, logarithms * math.log(2))
+
+    monkeypatch.setattr(attention_backward, "attention_backward", as_a_kernel)
+    with always("tiles"):
+        made = _run(candidate, "backward")["ModelNew"]()(q, k, v, do, o, sums)
+    torch.testing.assert_close(made, exact)
 
 
 def test_every_kernel_of_the_table_is_cut_down() -> None:

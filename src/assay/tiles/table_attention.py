@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
+from typing import Any
 
 from assay.tiles.table_row import Row, half
 
@@ -17,16 +19,22 @@ with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
 
 def attention(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
     return Row(
-        label=f"attention D={d} S={s}{' causal' if is_causal else ''}",
-        kernel="attention",
-        sizes={"batch": batch, "heads": heads, "kv_heads": heads, "s": s, "t": s, "d": d}
-        | {"is_causal": is_causal},
-        reference="cuDNN attention",
+        **_beside_cudnn("attention", s, d, is_causal, batch, heads),
         names="q, k, v",
         body=CUDNN.format(causal=is_causal),
         inputs=", ".join([half(batch, heads, s, d)] * 3),
         call=f"attention(q, k, v, is_causal={is_causal})",
-    )  # fmt: skip
+    )
+
+
+def _beside_cudnn(what: str, s: int, d: int, is_causal: bool, batch: int, heads: int) -> dict[str, Any]:
+    return {
+        "label": f"{what} D={d} S={s}{' causal' if is_causal else ''}",
+        "kernel": "attention",
+        "sizes": {"batch": batch, "heads": heads, "kv_heads": heads, "s": s, "t": s, "d": d}
+        | {"is_causal": is_causal},
+        "reference": "cuDNN attention",
+    }
 
 
 GRADIENTS = '''
@@ -60,26 +68,82 @@ def head_by_head(*tensors):
 '''
 
 
-def attention_backward(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
-    """Five products are needed, of which the forward alone has two, and seven tensors in place of four."""
-    return Row(
-        label=f"attention forward and backward D={d} S={s}{' causal' if is_causal else ''}",
-        kernel="attention",
-        sizes={"batch": batch, "heads": heads, "kv_heads": heads, "s": s, "t": s, "d": d}
-        | {"is_causal": is_causal},
-        reference="cuDNN attention",
+def forward_and_backward(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
+    """Seven tensors in place of a forward pass's four."""
+    return _gradients(
+        _beside_cudnn("attention forward and backward", s, d, is_causal, batch, heads),
         names="q, k, v, do",
-        body="""if q.dtype == torch.float64 or not q.is_cuda:
-    return head_by_head(q, k, v, do)
-return gradients(by_cudnn, q, k, v, do)""",
+        by_cudnn="gradients(by_cudnn, q, k, v, do)",
         inputs=", ".join([half(batch, heads, s, d)] * 4),
         call=f"gradients(lambda *x: attention(*x, is_causal={is_causal}), q, k, v, do)",
         shared=GRADIENTS,
         setup=CUDNN_GRADIENTS.format(causal=is_causal),
         bytes_times=7 / 4,
+    )
+
+
+CUDNN_BACKWARD = '''
+def of_a_head(q, k, v, do, o, sums):
+    """As the formula has it: weights from the logarithms of their sums."""
+    scale = q.shape[-1] ** -0.5
+    weights = (q @ k.mT * scale - sums[..., None]).exp(){seen}
+    slopes = weights * (do @ v.mT - (do * o).sum(-1, keepdim=True)) * scale
+    return slopes @ k, slopes.mT @ q, weights.mT @ do
+
+
+def by_cudnn(q, k, v, do, o, sums):
+    q, k, v, do, o, sums = (x.contiguous() for x in (q, k, v, do, o, sums))
+    seed, length = torch.empty((), dtype=torch.int64, device=q.device), q.shape[2]
+    last = (seed, seed, None, None, None, length, length, 0.0, {causal})
+    return torch.ops.aten._scaled_dot_product_cudnn_attention_backward(do, q, k, v, o, sums[..., None], *last)
+
+
+def head_by_head(*tensors):
+    """The weights of all heads at once are more than there is memory for."""
+    wide = [x if x.dtype == torch.float64 else x.float() for x in tensors]
+    heads = zip(*(x.flatten(0, 1) for x in wide), strict=True)
+    made = zip(*(of_a_head(*head) for head in heads), strict=True)
+    return tuple(torch.stack(each).view(x.shape).to(x.dtype) for each, x in zip(made, tensors))
+'''
+OUR_BACKWARD = """
+from assay.tiles.kernels.attention_backward import attention_backward
+
+LOG2_E = 1.4426950408889634
+
+
+def gradients(*given, is_causal):
+    q, k, v, do, o, sums = (x.contiguous() for x in given)
+    return attention_backward(do, q, k, v, o, sums * LOG2_E, is_causal, q.shape[-1] ** -0.5)
+"""
+
+
+def backward(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
+    """From what a forward pass keeps. Our logarithms are to base 2, and the call pays for making them so."""
+    sums = f"0.1 * torch.randn({batch}, {heads}, {s}) + {math.log(s) + 0.5:.2f}"
+    return _gradients(
+        _beside_cudnn("attention backward", s, d, is_causal, batch, heads),
+        names="q, k, v, do, o, sums",
+        by_cudnn="by_cudnn(q, k, v, do, o, sums)",
+        inputs=", ".join([*[half(batch, heads, s, d)] * 5, sums]),
+        call=f"gradients(q, k, v, do, o, sums, is_causal={is_causal})",
+        setup=CUDNN_BACKWARD.format(causal=is_causal, seen=".tril()" if is_causal else ""),
+        candidate_setup=OUR_BACKWARD,
+        bytes_times=8 / 4,
+    )
+
+
+def _gradients(known: dict[str, Any], *, names: str, by_cudnn: str, **texts: Any) -> Row:
+    """Five products are needed, where a forward pass has two."""
+    return Row(
+        **known,
+        names=names,
+        body=f"""if q.dtype == torch.float64 or not q.is_cuda:
+    return head_by_head({names})
+return {by_cudnn}""",
         flops_times=5 / 2,
         more=GRADIENT_FILES,
-    )  # fmt: skip
+        **texts,
+    )
 
 
 PAGES = """keys, values = (x[table.long()].flatten(1, 2).transpose(1, 2) for x in (k, v))

@@ -50,6 +50,7 @@ from assay.tiles import always, {kernel}
 always("tiles")
 
 {shared}
+{candidate_setup}
 
 class ModelNew({candidate_base}):
     def forward(self, {names}):
@@ -77,6 +78,7 @@ class Row:
     """What stands above both modules."""
     setup: str = ""
     """What stands above the reference's."""
+    candidate_setup: str = ""
     base: str = "nn.Module"
     candidate_base: str = "nn.Module"
     bytes_times: float = 1.0

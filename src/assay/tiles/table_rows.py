@@ -53,7 +53,9 @@ def gradient_rows() -> Iterator[Row]:
     for d in (128, 64):
         for is_causal in (False, True):
             for s in SEQUENCES:
-                yield table_attention.attention_backward(s, d, is_causal, batch=16384 // s, heads=2048 // d)
+                shape = {"batch": 16384 // s, "heads": 2048 // d}
+                yield table_attention.forward_and_backward(s, d, is_causal, **shape)
+                yield table_attention.backward(s, d, is_causal, **shape)
 
 
 def few_bit_rows() -> Iterator[Row]:

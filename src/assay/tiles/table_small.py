@@ -47,7 +47,7 @@ def _attention() -> Iterator[Row]:
     for d in (64, 128):
         for is_causal in (False, True):
             yield table_attention.attention(200, d, is_causal, batch=1, heads=2)
-            yield table_attention.attention_backward(200, d, is_causal, batch=1, heads=2)
+            yield table_attention.forward_and_backward(200, d, is_causal, batch=1, heads=2)
     yield table_attention.attention(200, 256, True, batch=1, heads=2)
     yield table_attention.decode_attention(batch=3, **HEADS, page_size=16, least=5, length=60)
     yield table_attention.decode_attention(batch=1, **HEADS, page_size=16, least=700, length=700)  # in shares
