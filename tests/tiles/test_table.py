@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
 import subprocess
@@ -128,20 +129,31 @@ def test_gradients_from_what_a_forward_pass_kept(is_causal: bool, monkeypatch: p
     leaves = [x.requires_grad_() for x in (q, k, v)]
     scores = q @ k.mT / 4
     scores = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -math.inf) if is_causal else scores
-    o, sums = scores.softmax(-1) @ v, scores.logsumexp(-1).detach()
-    exact = torch.autograd.grad(o, leaves, do)
-    problem, candidate = table_attention.backward(40, 16, is_causal, batch=2, heads=3).texts(8, 16)
-    module = _run(problem, "backward")["Model"]()
-    torch.testing.assert_close(module(q, k, v, do, o, sums), exact)
+    o, logarithms = scores.softmax(-1) @ v, scores.logsumexp(-1).detach()
+    exact = list(torch.autograd.grad(o, leaves, do))
+    row = table_attention.backward(40, 16, is_causal, batch=2, heads=3)
+    problem = _run(row.texts(8, 16)[0], row.label)
+    module, given = problem["Model"](), (q, k, v, do, o.detach(), logarithms)
+    torch.testing.assert_close(list(module(*given)), exact)
+    assert [x.shape for x in problem["get_inputs"]()] == [x.shape for x in given]
 
-    def as_a_kernel(do, q, k, v, o, logarithms, causal, scale):
-        assert causal is is_causal and scale == 0.25
-        return module(q, k, v, do, o, logarithms * math.log(2))
+    signature = inspect.signature(attention_backward.attention_backward.function)
+
+    def as_a_kernel(*arguments: Any) -> Any:
+        a = signature.bind(*arguments).arguments
+        assert a["is_causal"] is is_causal and a["scale"] == 0.25
+        return module(a["q"], a["k"], a["v"], a["do"], a["o"], a["sums"] * math.log(2))
 
     monkeypatch.setattr(attention_backward, "attention_backward", as_a_kernel)
     with always("tiles"):
-        made = _run(candidate, "backward")["ModelNew"]()(q, k, v, do, o, sums)
-    torch.testing.assert_close(made, exact)
+        made = _run(row.texts(8, 16)[1], row.label)["ModelNew"]()(*given)
+    torch.testing.assert_close(list(made), exact)
+
+
+def test_costs_of_gradients_alone() -> None:
+    """Eight tensors of 2 x 3 x 40 x 16 numbers, and five products of 2 x 3 x 40 x 40 x 16 multiplications."""
+    cost = table_attention.backward(40, 16, False, batch=2, heads=3).cost()
+    assert (cost.size_bytes, cost.flops) == (8 * 2 * 3 * 40 * 16 * 2, 5 * 2 * 2 * 3 * 40 * 40 * 16)
 
 
 def test_every_kernel_of_the_table_is_cut_down() -> None:
@@ -158,7 +170,7 @@ def test_a_library_that_is_not_there_is_said() -> None:
 
 @pytest.mark.parametrize(("kernel", "most"), [("gemm", 80), ("attention", 120)])
 def test_kernels_are_short(kernel: str, most: int) -> None:
-    assert 40 < kernel_lines(kernel) < most
+    assert 40 < kernel_lines(KERNELS[kernel].run.__module__) < most
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assay.tiles.catalog import KERNELS
 from assay.tiles.table_rows import Missing, Row, rows
 from assay.tiles.table_small import small_rows
 
@@ -116,7 +115,7 @@ def measured(row: Row, arguments: list[str]) -> dict[str, Any]:
         # Whether a problem can tell one percent is not what a row is about; deep products in bfloat16 cannot.
         words += ["--json", "--allow-flawed", *arguments]
         done = subprocess.run(words, capture_output=True, text=True)
-    lines = kernel_lines(row.kernel, *row.more)
+    lines = kernel_lines(*row.modules)
     told: dict[str, Any] = {"label": row.label, "lines": lines, "reference": row.reference}
     try:
         verdict = json.loads(done.stdout)
@@ -143,13 +142,9 @@ def _missing(row: Missing) -> dict[str, Any]:
     return {"label": row.label, "status": "not measured", "why": [row.why]}
 
 
-def kernel_lines(name: str, *more: str) -> int:
-    """Lines of code that run on the device, without comments, docstrings and blank lines.
-
-    Args:
-        more: modules that are counted with the kernel's own.
-    """
-    return sum(map(_lines_of, (KERNELS[name].run.__module__, *more)))
+def kernel_lines(*modules: str) -> int:
+    """Lines of code that run on the device, without comments, docstrings and blank lines."""
+    return sum(map(_lines_of, modules))
 
 
 def _lines_of(name: str) -> int:

@@ -50,22 +50,57 @@ GRADIENT_FILES = (
     "assay.tiles.kernels.attention_causal_walk",
     "assay.tiles.kernels.attention_two_walks",
 )
-CUDNN_GRADIENTS = '''
+CUDNN_FORWARD_AND_BACKWARD = """
 def attend(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal={causal})
 
 
-def by_cudnn(q, k, v):
+def attend_by_cudnn(q, k, v):
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         return attend(q, k, v)
 
 
+def by_cudnn(*tensors):
+    return gradients(attend_by_cudnn, *tensors)
+
+
+def of_a_head(*tensors):
+    return gradients(attend, *(x[None] for x in tensors))
+"""
+CUDNN_BACKWARD = '''
+def by_cudnn(*tensors):
+    q, k, v, do, o, logarithms = (x.contiguous() for x in tensors)
+    seed, length = torch.empty((), dtype=torch.int64, device=q.device), q.shape[2]
+    kept = o, logarithms[..., None], seed, seed, None, None, None, length, length, 0.0, {causal}
+    return torch.ops.aten._scaled_dot_product_cudnn_attention_backward(do, q, k, v, *kept)
+
+
+def of_a_head(*tensors):
+    """As the formula has it: weights from the logarithms of their sums."""
+    logarithms = tensors[-1]
+    q, k, v, do, o = (x.to(logarithms.dtype) for x in tensors[:-1])
+    scale = q.shape[-1] ** -0.5
+    weights = (q @ k.mT * scale - logarithms[:, None]).exp(){seen}
+    slopes = weights * (do @ v.mT - (do * o).sum(-1, keepdim=True)) * scale
+    return [x.to(tensors[0].dtype) for x in (slopes @ k, slopes.mT @ q, weights.mT @ do)]
+'''
+HEAD_BY_HEAD = '''
+
 def head_by_head(*tensors):
-    """The scores of all heads at once are more than there is memory for."""
-    heads = zip(*(x.flatten(0, 1)[:, None] for x in tensors), strict=True)
-    made = zip(*(gradients(attend, *head) for head in heads), strict=True)
+    """The weights of all heads at once are more than there is memory for."""
+    heads = zip(*(x.flatten(0, 1) for x in tensors), strict=True)
+    made = zip(*(of_a_head(*head) for head in heads), strict=True)
     return tuple(torch.stack(each).view(x.shape) for each, x in zip(made, tensors))
 '''
+OUR_BACKWARD = """
+from assay.tiles.kernels.attention import LOG2_E
+from assay.tiles.kernels.attention_backward import attention_backward
+
+
+def backward(*tensors, is_causal):
+    q, k, v, do, o, logarithms = (x.contiguous() for x in tensors)
+    return attention_backward(do, q, k, v, o, logarithms * LOG2_E, is_causal, q.shape[-1] ** -0.5)
+"""
 
 
 def forward_and_backward(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
@@ -73,73 +108,39 @@ def forward_and_backward(s: int, d: int, is_causal: bool, *, batch: int, heads: 
     return _gradients(
         _beside_cudnn("attention forward and backward", s, d, is_causal, batch, heads),
         names="q, k, v, do",
-        by_cudnn="gradients(by_cudnn, q, k, v, do)",
         inputs=", ".join([half(batch, heads, s, d)] * 4),
         call=f"gradients(lambda *x: attention(*x, is_causal={is_causal}), q, k, v, do)",
         shared=GRADIENTS,
-        setup=CUDNN_GRADIENTS.format(causal=is_causal),
+        setup=CUDNN_FORWARD_AND_BACKWARD.format(causal=is_causal),
         bytes_times=7 / 4,
     )
 
 
-CUDNN_BACKWARD = '''
-def of_a_head(q, k, v, do, o, sums):
-    """As the formula has it: weights from the logarithms of their sums."""
-    scale = q.shape[-1] ** -0.5
-    weights = (q @ k.mT * scale - sums[..., None]).exp(){seen}
-    slopes = weights * (do @ v.mT - (do * o).sum(-1, keepdim=True)) * scale
-    return slopes @ k, slopes.mT @ q, weights.mT @ do
-
-
-def by_cudnn(q, k, v, do, o, sums):
-    q, k, v, do, o, sums = (x.contiguous() for x in (q, k, v, do, o, sums))
-    seed, length = torch.empty((), dtype=torch.int64, device=q.device), q.shape[2]
-    last = (seed, seed, None, None, None, length, length, 0.0, {causal})
-    return torch.ops.aten._scaled_dot_product_cudnn_attention_backward(do, q, k, v, o, sums[..., None], *last)
-
-
-def head_by_head(*tensors):
-    """The weights of all heads at once are more than there is memory for."""
-    wide = [x if x.dtype == torch.float64 else x.float() for x in tensors]
-    heads = zip(*(x.flatten(0, 1) for x in wide), strict=True)
-    made = zip(*(of_a_head(*head) for head in heads), strict=True)
-    return tuple(torch.stack(each).view(x.shape).to(x.dtype) for each, x in zip(made, tensors))
-'''
-OUR_BACKWARD = """
-from assay.tiles.kernels.attention_backward import attention_backward
-
-LOG2_E = 1.4426950408889634
-
-
-def gradients(*given, is_causal):
-    q, k, v, do, o, sums = (x.contiguous() for x in given)
-    return attention_backward(do, q, k, v, o, sums * LOG2_E, is_causal, q.shape[-1] ** -0.5)
-"""
-
-
 def backward(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
-    """From what a forward pass keeps. Our logarithms are to base 2, and the call pays for making them so."""
-    sums = f"0.1 * torch.randn({batch}, {heads}, {s}) + {math.log(s) + 0.5:.2f}"
+    """Eight tensors in place of four. Outputs and the logarithms of sums are drawn like the others, these
+    about as if all keys were seen. Ours are to base 2, and the call pays for making them so."""
+    logarithms = f"0.1 * torch.randn({batch}, {heads}, {s}) + {math.log(s) + 0.5:.2f}"
     return _gradients(
         _beside_cudnn("attention backward", s, d, is_causal, batch, heads),
-        names="q, k, v, do, o, sums",
-        by_cudnn="by_cudnn(q, k, v, do, o, sums)",
-        inputs=", ".join([*[half(batch, heads, s, d)] * 5, sums]),
-        call=f"gradients(q, k, v, do, o, sums, is_causal={is_causal})",
+        names="q, k, v, do, o, logarithms",
+        inputs=", ".join([*[half(batch, heads, s, d)] * 5, logarithms]),
+        call=f"backward(q, k, v, do, o, logarithms, is_causal={is_causal})",
         setup=CUDNN_BACKWARD.format(causal=is_causal, seen=".tril()" if is_causal else ""),
         candidate_setup=OUR_BACKWARD,
         bytes_times=8 / 4,
+        runs_entry=False,
     )
 
 
-def _gradients(known: dict[str, Any], *, names: str, by_cudnn: str, **texts: Any) -> Row:
+def _gradients(known: dict[str, Any], *, names: str, setup: str, **texts: Any) -> Row:
     """Five products are needed, where a forward pass has two."""
     return Row(
         **known,
         names=names,
+        setup=setup + HEAD_BY_HEAD,
         body=f"""if q.dtype == torch.float64 or not q.is_cuda:
     return head_by_head({names})
-return {by_cudnn}""",
+return by_cudnn({names})""",
         flops_times=5 / 2,
         more=GRADIENT_FILES,
         **texts,

@@ -79,6 +79,7 @@ class Row:
     setup: str = ""
     """What stands above the reference's."""
     candidate_setup: str = ""
+    """What stands above the candidate's."""
     base: str = "nn.Module"
     candidate_base: str = "nn.Module"
     bytes_times: float = 1.0
@@ -86,6 +87,12 @@ class Row:
     flops_times: float = 1.0
     more: tuple[str, ...] = ()
     """Modules whose kernels it runs beside those of the catalog's entry."""
+    runs_entry: bool = True
+    """Whether it runs those at all."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ((KERNELS[self.kernel].run.__module__,) if self.runs_entry else ()) + self.more
 
     def cost(self) -> Cost:
         one = KERNELS[self.kernel].cost(**self.sizes)
