@@ -85,7 +85,7 @@ def attention_error(
     keys, values = (x.float().repeat_interleave(group, 0) for x in (k, v))
     wanted = scaled_dot_product_attention(q.float(), keys, values, attn_mask=mask)
     scores = (q.float() @ keys.mT * scale).masked_fill(~mask, -math.inf)
-    told = torch.logsumexp(scores * math.log(2), -1) / math.log(2)
+    told = torch.logsumexp(scores * math.log(2), -1)
     return worst(relative(o, wanted), relative(sums, told))
 
 

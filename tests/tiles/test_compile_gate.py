@@ -189,18 +189,17 @@ def plain_text(kernel, types: dict[str, str], **constants: int | bool | None) ->
     return triton.compile(source, target=HOPPER, options={"num_warps": 4}).asm["ptx"]
 
 
-def test_only_a_causal_walk_begins_early() -> None:
-    """What is before it lets it, and what is behind it waits before it reads the first sum."""
+def test_a_walk_begins_early() -> None:
+    """What is before it lets it, but for two walks, and what is behind it waits before it reads the first sum."""
     types = {"do": "*bf16", "o": "*bf16", "sums": "*fp32", "kept": "*fp32", "dq": "*fp32", "order": "*i32"}
     types |= dict.fromkeys(("tiles", "S", "padded"), "i32")
-    sizes = {"D": 64, "ROWS": 32, "HAS_SUMS": True}
-    assert "griddepcontrol.launch_dependents" in plain_text(prepare_kernel, types, **sizes)
+    sizes = {"D": 64, "ROWS": 32}
+    assert "griddepcontrol.launch_dependents" in plain_text(prepare_kernel, types, HAS_SUMS=True, **sizes)
     del types["order"]
-    assert "griddepcontrol" not in plain_text(prepare_kernel, types, order=None, **sizes)
+    assert "griddepcontrol" not in plain_text(prepare_kernel, types, order=None, HAS_SUMS=False, **sizes)
     types = {"sums": "*fp32", "dq": "*bf16", "S": "i32", "scale": "fp32"}
-    before, after = plain_text(finish_kernel, types, D=64, BEGINS_EARLY=True).split("griddepcontrol.wait")
+    before, after = plain_text(finish_kernel, types, D=64).split("griddepcontrol.wait")
     assert "ld.global" not in before and "ld.global" in after
-    assert "griddepcontrol" not in plain_text(finish_kernel, types, D=64, BEGINS_EARLY=False)
 
 
 @triton.jit

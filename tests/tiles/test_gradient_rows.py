@@ -38,13 +38,13 @@ def off(d: int) -> list[float]:
         prepare_kernel[PADDED // ROWS, HEADS](*arguments, D=d, ROWS=ROWS, HAS_SUMS=True)
         wrong += int((order != order_of(tiles)).sum())
     wanted = torch.full((2, HEADS, PADDED), math.inf)
-    wanted[0, :, :S] = sums.where(sums > -math.inf, math.inf)
+    wanted[0, :, :S] = (sums / math.log(2)).where(sums > -math.inf, math.inf)
     wanted[1], wanted[1, :, :S] = 0, (do.float() * o).sum(-1)
     is_same = torch.allclose(kept, wanted, atol=1e-4)
     zeros = float(room.abs().max())
     dq = torch.full((HEADS, S, d), math.nan).half()
     room.normal_()
-    finish_kernel[PADDED // 64, HEADS](room, dq, S, 0.5, D=d, BEGINS_EARLY=True)
+    finish_kernel[PADDED // 64, HEADS](room, dq, S, 0.5, D=d)
     of_dq = relative(dq, (dq_of_sums(room, HEADS, S, d) * 0.5).half().float())
     return [float(not is_same), zeros, wrong, of_dq]
 

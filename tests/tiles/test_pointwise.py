@@ -204,9 +204,13 @@ def check_route_meaning() -> None:
         assert (route.experts.flatten()[items] == e).all()
 
 
-def check_route_long_scan() -> None:
-    with mock.patch.object(topk_route, "CHUNK", 2):
-        agree(ROUTE, (torch.randn(350, 6).half(), 2))
+def check_route_in_parts() -> None:
+    """Many programs, of which each adds up those before in several turns and places its items in several."""
+    for few, most in ((5, 8), (2, 255)):
+        sizes = {"FEW_PROGRAMS": few, "MOST_STEPS": most, "MOST_ADDED": 128, "MOST_PLACED": 64}
+        with mock.patch.multiple(topk_route, **sizes):
+            agree(ROUTE, (torch.randn(3000, 6).half(), 2))
+            agree(ROUTE, (torch.randint(0, 4, (700, 64)).float(), 5))
 
 
 def check_route_round_trip() -> None:
@@ -248,7 +252,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rotary refuses": check_rotary_refuses,
     "topk_route values": check_route_values,
     "topk_route meaning": check_route_meaning,
-    "topk_route long scan": check_route_long_scan,
+    "topk_route in parts": check_route_in_parts,
     "topk_route round trip": check_route_round_trip,
     "topk_route refuses": check_route_refuses,
     **{f"{entry.name} compiled": functools.partial(check_compiled, entry) for entry in ENTRIES},
@@ -352,20 +356,19 @@ def test_rotary_compiles(d: int, heads: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("kind", ["bf16", "fp32"])
 @pytest.mark.parametrize(("experts", "k"), [(256, 8), (256, 1), (64, 6), (8, 2), (1, 1)])
 def test_route_compiles(experts: int, k: int, kind: str) -> None:
-    k_cols = triton.next_power_of_2(k)
-    wide = experts * (4 if kind == "fp32" else 2)
-    high = min(topk_route.TILE_BYTES // wide, topk_route.MOST_ITEMS // k_cols)
-    types = pointers(kind, "logits") | pointers("fp32", "weights") | strides("tokens", "experts", "row_step")
-    types |= pointers("i32", "chosen", "counts", "begins")
-    constants = {"K": k, "K_COLS": k_cols, "ROWS": high}
-    assert compiled(topk_route.route_kernel, types, {**constants, "COLS": experts}, 4)[1] == 0
-    types = pointers("i32", "chosen", "begins", "order", "position") | strides("tokens")
-    assert compiled(topk_route.place_kernel, types, constants, 4)[1] == 0
-
-
-def test_scan_compiles() -> None:
-    types = pointers("i32", "counts", "offsets", "begins") | {"blocks": "constexpr", "experts": "i32"}
-    assert compiled(topk_route.scan_kernel, types, {"COLS": 256, "CHUNK": 1024}, 4)[1] == 0
+    is_wide = kind == "fp32"
+    high, _ = topk_route._part(1, experts, is_wide, torch.empty(0))
+    warps = topk_route._warps(experts, is_wide)
+    constants = {"K": k, "ROWS": high, "COLS": experts, "OVERLAPS": True}
+    sums, best = pointers("i32", "begins", "totals"), pointers("i64" if is_wide else "i32", "best")
+    types = pointers(kind, "logits") | best | sums | strides("tokens", "experts", "row_step", "steps")
+    assert compiled(topk_route.route_kernel, types, constants, warps)[1] == 0
+    types = best | sums | pointers("fp32", "weights") | strides("tokens", "experts", "steps")
+    types |= pointers("i32", "chosen", "order", "position", "counts", "offsets")
+    constants |= {"DTYPE": topk_route.TYPES[torch.float32 if is_wide else torch.bfloat16]}
+    constants |= {"HIGH": topk_route.MOST_ADDED // experts, "K_COLS": triton.next_power_of_2(k)}
+    constants |= {"TOKENS": topk_route.MOST_PLACED // constants["K_COLS"]}
+    assert compiled(topk_route.place_kernel, types, constants, 8 // topk_route._at_once(experts))[1] == 0
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])

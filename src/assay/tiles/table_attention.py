@@ -93,13 +93,12 @@ def head_by_head(*tensors):
     return tuple(torch.stack(each).view(x.shape) for each, x in zip(made, tensors))
 '''
 OUR_BACKWARD = """
-from assay.tiles.kernels.attention import LOG2_E
 from assay.tiles.kernels.attention_backward import attention_backward
 
 
 def backward(*tensors, is_causal):
     q, k, v, do, o, logarithms = (x.contiguous() for x in tensors)
-    return attention_backward(do, q, k, v, o, logarithms * LOG2_E, is_causal, q.shape[-1] ** -0.5)
+    return attention_backward(do, q, k, v, o, logarithms, is_causal, q.shape[-1] ** -0.5)
 """
 
 
@@ -118,7 +117,7 @@ def forward_and_backward(s: int, d: int, is_causal: bool, *, batch: int, heads: 
 
 def backward(s: int, d: int, is_causal: bool, *, batch: int, heads: int) -> Row:
     """Eight tensors in place of four. Outputs and the logarithms of sums are drawn like the others, these
-    about as if all keys were seen. Ours are to base 2, and the call pays for making them so."""
+    about as if all keys were seen."""
     logarithms = f"0.1 * torch.randn({batch}, {heads}, {s}) + {math.log(s) + 0.5:.2f}"
     return _gradients(
         _beside_cudnn("attention backward", s, d, is_causal, batch, heads),

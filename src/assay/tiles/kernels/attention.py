@@ -35,6 +35,7 @@ MOST_GRADIENT_SIZE = 128
 MOST_HEADS = 65_535
 """Of a whole batch, where they are a grid's second axis: around gradients, on other GPUs, and in torch."""
 LOG2_E = math.log2(math.e)
+LN_2 = gl.constexpr(math.log(2))
 CACHED_BYTES = 12 * 2**20
 """What the L2 cache holds of keys and values beside everything else."""
 BALANCED_FROM = 2 * 2**20
@@ -191,7 +192,7 @@ class Attention(Work):
         acc, m, total = state
         row = at[0] + part * 64
         query = row + gl.arange(0, 64, gl.SliceLayout(1, w.score_layout))
-        gl.store(g[9] + at[1] * g[4] + query, m + gl.log2(total), query < g[4])
+        gl.store(g[9] + at[1] * g[4] + query, (m + gl.log2(total)) * LN_2, query < g[4])
         share = gl.convert_layout(1 / gl.where(total > 0, total, 1.0), gl.SliceLayout(1, w.layout))
         acc = acc * gl.expand_dims(share, 1)
         if w.entries == 2:

@@ -4,8 +4,8 @@ One kernel computes the row sums; one walks over the queries for a block of keys
 float32 sums in memory (attention_one_walk.py); one makes dQ of them. Sums are added in another order every
 time: who asks torch for deterministic algorithms gets two walks (attention_two_walks.py).
 
-If causal, each of the three begins while the one before it ends, and waits itself before it touches what that
-one writes. Everything else it reads was there before the first of them began, which is launched as any other.
+Each of the three begins while the one before it ends, and waits itself before it touches what that one
+writes. Everything else it reads was there before the first of them began, which is launched as any other.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import torch
 import triton
 import triton.language as tl
 
-from assay.tiles.kernel import INTERPRETED
 from assay.tiles.kernels.attention_causal_walk import causal_gradients
 from assay.tiles.kernels.attention_one_walk import gradients
 from assay.tiles.kernels.attention_two_walks import key_gradient, query_gradient
 from assay.tiles.launch import aligned, start
 from assay.tiles.op import op
+from assay.tiles.overlap import let_next_begin, wait_for_last
 
 _NAMES = ("q", "do", "k", "v", "dq", "dk", "dv")
+LOG2_E = tl.constexpr(1.4426950408889634)
 FEWEST_QUERIES = 128
 """Sums of dQ have whole blocks of as many."""
 ROWS = 32
-OVERLAPS = tl.constexpr(not INTERPRETED)
-"""Interpreted, kernels run one after the other, and PTX is not understood."""
-NEXT_BEGINS = tl.constexpr("griddepcontrol.launch_dependents; // $0")
-LAST_HAS_ENDED = tl.constexpr("griddepcontrol.wait; // $0")
 
 
 @triton.jit
@@ -36,19 +33,19 @@ def prepare_kernel(
     do, o, sums, kept, dq, order, tiles, S, padded,
     D: tl.constexpr, ROWS: tl.constexpr, HAS_SUMS: tl.constexpr,
 ):  # fmt: skip
-    """For each query its logarithm and rowsum(dO O), without a gap up to whole tiles: a query that is not
+    """For each query its logarithm, to base 2, and rowsum(dO O), without a gap up to whole tiles: a query that is not
     there, or sees nothing, has no weights. And zeros where dQ is summed, and the order of tiles for a walk
     that begins meanwhile."""
     head = tl.program_id(1).to(tl.int64)
+    if HAS_SUMS:
+        let_next_begin()
     if order is not None:
-        if OVERLAPS:
-            tl.inline_asm_elementwise(NEXT_BEGINS, "=r", [], tl.int32, False, 1)
         _write_order(order, tiles, ROWS)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = head * S * D + row[:, None] * D + tl.arange(0, D)[None, :]
     inside = row[:, None] < S
     product = tl.load(do + at, inside, other=0.0).to(tl.float32) * tl.load(o + at, inside, other=0.0)
-    logarithm = tl.load(sums + head * S + row, row < S, other=float("inf"))
+    logarithm = tl.load(sums + head * S + row, row < S, other=float("inf")) * LOG2_E
     logarithm = tl.where(logarithm == float("-inf"), float("inf"), logarithm)
     tl.store(kept + head * padded + row, logarithm)
     tl.store(kept + (tl.num_programs(1) + head) * padded + row, tl.sum(product, 1))
@@ -70,12 +67,11 @@ def _write_order(order, tiles, ROWS: tl.constexpr):
 
 
 @triton.jit
-def finish_kernel(sums, dq, S, scale, D: tl.constexpr, BEGINS_EARLY: tl.constexpr):
+def finish_kernel(sums, dq, S, scale, D: tl.constexpr):
     """64 rows of dQ from sums that lie as `Gradients.add` leaves them."""
     block, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     first = (head * tl.num_programs(0) + block) * 64 * D
-    if BEGINS_EARLY and OVERLAPS:
-        tl.inline_asm_elementwise(LAST_HAS_ENDED, "=r", [], tl.int32, False, 1)
+    wait_for_last()
     value = tl.load(sums + first + tl.arange(0, 64 * D)) * scale
     value = tl.reshape(value, [D // 64, 8, 4, 8, 4, 2, 2])
     value = tl.reshape(tl.permute(value, [2, 5, 3, 0, 1, 4, 6]), [64, D])
@@ -117,7 +113,7 @@ def attention_backward(
     else:
         gradients(flat, kept, sums_of_dq, scale)
     grid, arguments = (padded // 64, heads), (sums_of_dq, dq, s, scale)
-    start(finish_kernel, grid, arguments, q, D=d, BEGINS_EARLY=is_causal, launch_pdl=is_causal)
+    start(finish_kernel, grid, arguments, q, D=d, launch_pdl=True)
     return dq, dk, dv
 
 

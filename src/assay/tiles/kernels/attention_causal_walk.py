@@ -3,8 +3,7 @@
 Programs take the next tile from a counter, the longest first, and end together. Most heads are walked a few
 at a time, whose rows the cache keeps; the last ones all at once, so that short tiles come last.
 
-The walk begins while the kernel before it ends, and the one behind it while it ends. dV and then dK leave by
-way of a place of their own, and the next tile's keys and values are loaded meanwhile.
+dV and then dK leave by way of a place of their own, and the next tile's keys and values are loaded meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 import triton
 
-from assay.tiles.assembler import fetch, let_next_begin
+from assay.tiles.assembler import fetch
 from assay.tiles.counted_pipeline import counted_pipeline
 from assay.tiles.hopper import fence_async_shared, gl, jit, tma
 from assay.tiles.kernels.attention_one_walk import STEPS, Gradients, arguments_of
@@ -33,14 +32,11 @@ class CausalGradients(Gradients):
     """g goes on: heads of keys that are walked in groups, numbers, order, and k and v as pointers."""
 
     is_causal: bool = True
-    waits_itself: ClassVar[bool] = True
     room_of_walk: ClassVar[Any] = Gradients.room
 
     @jit
     def room(w: gl.constexpr, g):
-        let_next_begin()
-        room = w.room_of_walk(w, g)
-        return room + (gl.allocate_shared_memory(g[4].dtype, [2, 1, 64, w.D], g[4].layout),)
+        return w.room_of_walk(w, g) + (gl.allocate_shared_memory(g[4].dtype, [2, 1, 64, w.D], g[4].layout),)
 
     @jit
     def numbers(w: gl.constexpr, g):
@@ -122,4 +118,4 @@ def causal_gradients(
     walked = arguments_of(work, flat, kept, sums_of_dq, scale)
     arguments = (*walked, close, in_groups, describe(order, [4]), order, flat["k"], flat["v"])
     programs = min(triton.cdiv(t, 128) * kv_heads, multiprocessors(kept))
-    launch(causal_gradients_kernel, programs, arguments, work, kept, waits_itself=work.waits_itself)
+    launch(causal_gradients_kernel, programs, arguments, work, kept, waits_itself=True)

@@ -10,7 +10,8 @@ logarithms, row sums): while the last products of those run, the next scores are
 consumer to the other by way of shared memory, and each computes half of dQ: half of its columns, or of
 its queries.
 
-If causal, tiles differ in length: attention_causal_walk.py.
+The walk begins while the kernel before it ends, and the one behind it while it ends. If causal, tiles differ
+in length: attention_causal_walk.py.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, ClassVar
 import torch
 import triton
 
-from assay.tiles.assembler import narrowed, wait_for_last, widened
+from assay.tiles.assembler import let_next_begin, narrowed, wait_for_last, widened
 from assay.tiles.hopper import fence_async_shared, gl, jit, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from assay.tiles.kernels.attention import together
 from assay.tiles.kernels.attention_two_walks import LOG2_E, KeyGradient, as_operand
@@ -43,8 +44,6 @@ class Gradients(KeyGradient):
     """The last block of keys is not whole."""
     is_askew: bool = False
     """Causal, and a block of keys does not begin where one of queries does."""
-    waits_itself: ClassVar[bool] = False
-    """For the kernel that computes the row sums: what else a tile needs is loaded while that one ends."""
     holds: ClassVar[bool] = True
     tail: ClassVar[bool] = True
 
@@ -64,6 +63,7 @@ class Gradients(KeyGradient):
 
     @jit
     def room(w: gl.constexpr, g):
+        let_next_begin()
         q = gl.allocate_shared_memory(g[0].dtype, [w.stages, 1, w.BM, w.D], g[0].layout)
         do = gl.allocate_shared_memory(g[1].dtype, [w.stages, 1, w.BM, w.D], g[1].layout)
         k = gl.allocate_shared_memory(g[2].dtype, [2, 1, 64, w.D], g[2].layout)
@@ -92,8 +92,8 @@ class Gradients(KeyGradient):
         tma.async_copy_global_to_shared(g[0], [head, first, 0], bar, room[0].index(slot))
         head, first = w.queries(w, g, at, max(k - 1, 0))
         tma.async_copy_global_to_shared(g[1], [head, first, 0], bar, room[1].index(slot))
-        if w.waits_itself and k == 0:
-            wait_for_last()
+        if k == 0:
+            wait_for_last()  # it computes the row sums
         padded = gl.cdiv(g[6], 128) * 128
         for part in gl.static_range(2):
             place = (part * g[8] * w.group + head) * padded + first
@@ -224,7 +224,7 @@ def gradients(
     close = max(together(flat["q"], is_causal=False) // group, 1)
     arguments = (*arguments_of(work, flat, kept, sums_of_dq, scale), close)
     programs = min(triton.cdiv(t, 128) * kv_heads, multiprocessors(kept))
-    launch(gradients_kernel, programs, arguments, work, kept)
+    launch(gradients_kernel, programs, arguments, work, kept, waits_itself=True)
 
 
 def arguments_of(

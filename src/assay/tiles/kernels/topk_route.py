@@ -7,9 +7,9 @@ offsets[e] = counts[0] + ... + counts[e - 1], order = the items so sorted, and p
 went: order[position[t, j]] = t * k + j.
 `dispatch`: R[position[t, j]] = X[t]. `combine`: Y[t] = sum over j of weights[t, j] * R[position[t, j]].
 
-Of equal logits the lower expert wins, NaN is higher than all: the result is the same every time. A block of
-tokens counts its experts, a scan over the blocks says where each begins for each expert, and a block then
-places its items. Nothing waits for the host, and no shape depends on the logits. Up to 256 experts, k up to
+Of equal logits the lower expert wins, NaN is higher than all: the result is the same every time. One kernel
+finds the k highest and counts, the next one adds up what comes before and places. Nothing waits for the host,
+and no shape depends on the logits. Up to 256 experts, k up to
 8; logits and rows bf16, fp16 or float32, weights float32. Not covered: gradients, expert capacities, dropped
 tokens, biases.
 """
@@ -24,20 +24,25 @@ import triton
 import triton.language as tl
 
 from assay.tiles.kernel import Cost, Kernel, Unsupported, launches, need_dtype, need_few
-from assay.tiles.launch import start
+from assay.tiles.launch import multiprocessors, runs_on_hopper, start
 from assay.tiles.op import op
+from assay.tiles.overlap import let_next_begin, wait_for_last
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_EXPERTS = 256
 MOST_K = 8
-TILE_BYTES = 8192
-"""Logits of a block."""
-MOST_ITEMS = 128
-"""Of a block: placing compares each with each."""
+MOST_STEPS = 255
+"""Tokens of a row, of which 8 bits count those with an expert."""
+FEW_PROGRAMS = 2
+"""Interpreted, where there are no multiprocessors."""
+MANY_COLUMNS = 64
+MOST_ADDED = 16384
+"""Sums of programs that are added at once."""
+MOST_PLACED = 4096
+"""Items that are placed at once."""
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 MOST_IN_ALL = 2**30
-"""Tokens times k, so that the last block's numbers fit in 32 bits too."""
-CHUNK = 1024
-"""Blocks that are scanned at once."""
+"""Tokens times k, so that the last program's numbers fit in 32 bits too."""
 
 
 class Route(NamedTuple):
@@ -56,85 +61,168 @@ class Route(NamedTuple):
 
 
 @triton.jit
-def _keys(x, column):
-    """Whole numbers in the order of the logits, no two alike: 8 bits below the value tell the column."""
+def _keys(x, below):
+    """Whole numbers above 0 in the order of the logits, with 16 bits below each of them.
+
+    Counted from below minus infinity, NaN of either sign is above infinity, as what is negative is largest.
+    """
     WIDE: tl.constexpr = x.dtype == tl.float32
-    x = tl.where(x == 0, 0.0, tl.where(x == x, x, float("nan"))).to(x.dtype)
-    bits = x.to(tl.int32 if WIDE else tl.int16, bitcast=True).to(tl.int32)
-    bits ^= (bits >> 31) & (0x7FFFFFFF if WIDE else 0x7FFF)
-    return bits.to(tl.int64 if WIDE else tl.int32) * 256 + (255 - column)
+    KIND: tl.constexpr = tl.uint64 if WIDE else tl.uint32
+    BELOW: tl.constexpr = 0 if WIDE else 16
+    ONE: tl.constexpr = 1 << BELOW
+    INFINITY: tl.constexpr = 0x7C000000 if x.dtype == tl.float16 else 0x7F800000
+    bits = x.to(tl.int32 if WIDE else tl.int16, bitcast=True).to(tl.int32) << BELOW
+    sign = bits >> 31
+    ranked = (((bits & 0x7FFFFFFF) ^ sign) - sign + (INFINITY + ONE)).to(tl.uint32, bitcast=True)
+    ranked = tl.minimum(ranked, 2 * (INFINITY + ONE)).to(KIND)
+    return (ranked << (16 - BELOW)) | below.to(KIND)
 
 
 @triton.jit
 def _values(keys, DTYPE: tl.constexpr):
-    WIDE: tl.constexpr = keys.dtype == tl.int64
-    bits = (keys >> 8).to(tl.int32)
-    bits ^= (bits >> 31) & (0x7FFFFFFF if WIDE else 0x7FFF)
+    """The logits again."""
+    WIDE: tl.constexpr = DTYPE == tl.float32
+    INFINITY: tl.constexpr = 0x7F800000 if WIDE else (0x7C00 if DTYPE == tl.float16 else 0x7F80)
+    ranked = (keys >> 16).to(tl.uint32).to(tl.int32, bitcast=True) - (INFINITY + 1)
+    bits = tl.where(ranked < 0, -ranked | (-(2**31) if WIDE else 0x8000), ranked)
     return bits.to(tl.int32 if WIDE else tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
 
 
 @triton.jit
-def route_kernel(
-    logits, weights, chosen, counts, begins, tokens, experts, row_step,
-    K: tl.constexpr, K_COLS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-):  # fmt: skip
-    """The k highest of each row, their weights, and how many items of each expert this block has."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, COLS)[None, :]
-    slot = tl.arange(0, K_COLS)[None, :]
-    inside = (row < tokens) & (column < experts)
-    x = tl.load(logits + row.to(tl.int64) * row_step + column, inside, other=0.0)
-    LOWEST: tl.constexpr = -(2**40) if x.dtype == tl.float32 else -(2**31)
-    keys = tl.where(column < experts, _keys(x, column), LOWEST)
-    best = tl.zeros([ROWS, K_COLS], keys.dtype)
-    for j in tl.static_range(K):
-        top = tl.max(keys, 1)[:, None]
-        best = tl.where(slot == j, top, best)
-        keys = tl.where(keys == top, LOWEST, keys)
-    scores = tl.where(slot < K, _values(best, x.dtype), float("-inf"))
-    scores = tl.exp(scores - tl.max(scores, 1)[:, None])
-    at = row * K + slot
-    real = (row < tokens) & (slot < K)
-    tl.store(weights + at, scores / tl.sum(scores, 1)[:, None], real)
-    tl.store(chosen + at, 255 - (best & 255).to(tl.int32), real)
-    mine = tl.sum(((keys == LOWEST) & inside).to(tl.int32), 0)
-    expert = tl.arange(0, COLS)
-    tl.store(begins + expert.to(tl.int64) * tl.num_programs(0) + tl.program_id(0), mine, expert < experts)
-    tl.atomic_add(counts + expert, mine, (expert < experts) & (mine > 0), sem="relaxed")
+def _in_order(a, b):
+    return tl.maximum(a, b), tl.minimum(a, b)
 
 
 @triton.jit
-def scan_kernel(counts, offsets, begins, blocks, experts, COLS: tl.constexpr, CHUNK: tl.constexpr):
-    """Turns the counts of one expert's blocks into where each block begins."""
-    me = tl.program_id(0)
-    expert = tl.arange(0, COLS)
-    before = tl.load(counts + expert, expert < me, other=0)
-    begin = tl.sum(before, 0)
-    tl.store(offsets + me, begin)
-    begins += me.to(tl.int64) * blocks
-    for first in range(0, blocks, CHUNK):
-        block = first + tl.arange(0, CHUNK)
-        n = tl.load(begins + block, block < blocks, other=0)
-        tl.store(begins + block, begin + tl.cumsum(n, 0) - n, block < blocks)
-        begin += tl.sum(n, 0)
-    tl.store(offsets + experts, begin, me == experts - 1)
+def _four_in_order(a, b, c, d, e, f, g, h):
+    """a and b, c and d, e and f, g and h."""
+    a, b = _in_order(a, b)
+    c, d = _in_order(c, d)
+    e, f = _in_order(e, f)
+    g, h = _in_order(g, h)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
+def _sorted(x):
+    """The eight numbers of each thread, the highest first, by nineteen exchanges."""
+    even, odd = tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 8, 2, 2, 2]))
+    low, high = tl.split(even)
+    a, e = tl.split(low)
+    c, g = tl.split(high)
+    low, high = tl.split(odd)
+    b, f = tl.split(low)
+    d, h = tl.split(high)
+    a, c, b, d, e, g, f, h = _four_in_order(a, c, b, d, e, g, f, h)
+    a, e, b, f, c, g, d, h = _four_in_order(a, e, b, f, c, g, d, h)
+    a, b, c, d, e, f, g, h = _four_in_order(a, b, c, d, e, f, g, h)
+    c, e = _in_order(c, e)
+    d, f = _in_order(d, f)
+    b, e = _in_order(b, e)
+    d, g = _in_order(d, g)
+    b, c = _in_order(b, c)
+    d, e = _in_order(d, e)
+    f, g = _in_order(f, g)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
+def _highest(keys, K: tl.constexpr):
+    """The K highest of each row, one in each column, and the last of them."""
+    if keys.shape[1] < 64:
+        place = tl.arange(0, keys.shape[1])[None, :]
+        best = tl.zeros_like(keys)
+        for j in tl.static_range(K):
+            top = tl.max(keys, 1)[:, None]
+            best = tl.where(place == j, top, best)
+            keys = tl.where(keys == top, 0, keys)
+    else:
+        place = tl.arange(0, keys.shape[1] // 8)[None, :]
+        a, b, c, d, e, f, g, h = _sorted(keys)
+        best = tl.zeros_like(a)
+        for j in tl.static_range(K):
+            top = tl.max(a, 1)[:, None]
+            best = tl.where(place == j, top, best)
+            gone = a == top
+            a, b, c, d = tl.where(gone, b, a), tl.where(gone, c, b), tl.where(gone, d, c), tl.where(gone, e, d)
+            e, f, g, h = tl.where(gone, f, e), tl.where(gone, g, f), tl.where(gone, h, g), tl.where(gone, 0, h)
+    return best, top
+
+
+@triton.jit
+def route_kernel(
+    logits, best, begins, totals, tokens, experts, row_step, steps,
+    K: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """The keys of the k highest of each token, no two of a token alike: 8 bits of a key tell the column, the lowest
+    8 how often a row of the tile, which walks over so many tokens, had chosen that before."""
+    if OVERLAPS:
+        let_next_begin()
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, COLS)[None, :]
+    NEVER: tl.constexpr = float("-inf")  # chosen, as it has the highest columns, and there are k others
+    below = (255 - column) * 256 + tl.zeros([ROWS, COLS], tl.int32)
+    at = logits + (row * steps).to(tl.int64) * row_step + column
+    x = tl.load(at, (row * steps < tokens) & (column < experts), other=NEVER)
+    for step in range(steps):
+        token = row * steps + step
+        at += row_step
+        ahead = tl.load(at, (token + 1 < tokens) & (step + 1 < steps) & (column < experts), other=NEVER)
+        keys = _keys(x, below)
+        found, last = _highest(keys, K)
+        place = tl.arange(0, found.shape[1])[None, :]
+        tl.store(best + token * K + place, found.to(best.dtype.element_ty, bitcast=True), (token < tokens) & (place < K))
+        below += ((keys >= last) & (token < tokens)).to(tl.int32)
+        x = ahead
+    seen = below & 255
+    tl.store(begins + row * COLS + column, seen)
+    tl.store(totals + tl.program_id(0) * COLS + tl.arange(0, COLS), tl.sum(seen, 0))
 
 
 @triton.jit
 def place_kernel(
-    chosen, begins, order, position, tokens,
-    K: tl.constexpr, K_COLS: tl.constexpr, ROWS: tl.constexpr,
+    best, begins, totals, weights, chosen, order, position, counts, offsets, tokens, experts, steps,
+    DTYPE: tl.constexpr, K: tl.constexpr, K_COLS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    HIGH: tl.constexpr, TOKENS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """An item comes after those of its block that have the same expert and a lower number."""
-    place = tl.arange(0, ROWS * K_COLS)
-    item = (tl.program_id(0) * ROWS + place // K_COLS) * K + place % K_COLS
-    real = (place % K_COLS < K) & (item < tokens * K)
-    expert = tl.load(chosen + item, real, other=-1)
-    is_before = (expert[None, :] == expert[:, None]) & (place[None, :] < place[:, None])
-    rank = tl.sum(is_before.to(tl.int32), 1)
-    begin = tl.load(begins + expert.to(tl.int64) * tl.num_programs(0) + tl.program_id(0), real)
-    tl.store(position + item, begin + rank, real)
-    tl.store(order + begin + rank, item, real)
+    """An item comes after those of lower experts, and of its own those of programs before, of rows before and
+    of tokens before."""
+    if OVERLAPS:
+        wait_for_last()
+    me = tl.program_id(0)
+    column = tl.arange(0, COLS)
+    at = (me * ROWS + tl.arange(0, ROWS)[:, None]) * COLS + column[None, :]
+    mine = tl.load(begins + at)
+    total = tl.zeros([COLS], tl.int32)
+    before = tl.zeros([COLS], tl.int32)
+    for first in range(0, tl.num_programs(0), HIGH):
+        program = first + tl.arange(0, HIGH)[:, None]
+        some = tl.load(totals + program * COLS + column[None, :], program < tl.num_programs(0), other=0)
+        total += tl.sum(some, 0)
+        before += tl.sum(tl.where(program < me, some, 0), 0)
+    offset = tl.cumsum(total, 0) - total
+    if me == 0:
+        tl.store(counts + column, total, column < experts)
+        tl.store(offsets + column, offset, column < experts)
+        tl.store(offsets + experts, tokens * K)
+    tl.store(begins + at, (offset + before)[None, :] + tl.cumsum(mine, 0) - mine)
+    tl.debug_barrier()  # others of this program read it
+    KIND: tl.constexpr = tl.uint64 if DTYPE == tl.float32 else tl.uint32
+    slot = tl.arange(0, K_COLS)[None, :]
+    for first in range(0, ROWS * steps, TOKENS):
+        own = first + tl.arange(0, TOKENS)[:, None]
+        token = me * ROWS * steps + own
+        item = token * K + slot
+        real = (own < ROWS * steps) & (token < tokens) & (slot < K)
+        key = tl.load(best + item, real, other=0).to(KIND, bitcast=True)
+        scores = tl.where(slot < K, tl.where(token < tokens, _values(key, DTYPE), 0.0), float("-inf"))
+        scores = tl.exp(scores - tl.max(scores, 1)[:, None])
+        tl.store(weights + item, scores / tl.sum(scores, 1)[:, None], real)
+        expert = 255 - ((key >> 8) & 255).to(tl.int32)
+        tl.store(chosen + item, expert, real)
+        place = tl.load(begins + (token // steps) * COLS + expert, real) + (key & 255).to(tl.int32)
+        tl.store(position + item, place, real)
+        tl.store(order + place, item, real)
 
 
 @triton.jit
@@ -161,7 +249,8 @@ def combine_kernel(rows, position, weights, out, n, rows_step, K: tl.constexpr, 
 
 
 def reference(logits: torch.Tensor, k: int) -> Route:
-    ranked = logits.float().sort(dim=1, descending=True, stable=True)
+    same_nan = logits.float().masked_fill(logits.isnan(), float("nan"))  # of both signs, which sort tells apart
+    ranked = same_nan.sort(dim=1, descending=True, stable=True)
     experts = ranked.indices[:, :k].contiguous()
     order = experts.flatten().sort(stable=True).indices
     position = torch.empty_like(order)
@@ -186,23 +275,45 @@ def combine_reference(rows: torch.Tensor, position: torch.Tensor, weights: torch
 @op("topk_route")
 def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     tokens, experts = logits.shape
-    weights, chosen, order, position, counts, offsets = made = _route_shapes(logits, k)
-    counts.zero_()
+    weights, chosen, _, _, counts, offsets = made = _route_shapes(logits, k)
     if tokens == 0:
+        counts.zero_()
         offsets.zero_()
         return made
     logits = _dense_rows(logits)
-    cols, k_cols = triton.next_power_of_2(experts), triton.next_power_of_2(k)
-    high = min(TILE_BYTES // (cols * logits.element_size()), MOST_ITEMS // k_cols)
-    blocks = triton.cdiv(tokens, high)
-    begins = counts.new_empty(experts * blocks)
-    arguments = (logits, weights, chosen, counts, begins, tokens, experts, logits.stride(0))
-    sizes = {"K": k, "K_COLS": k_cols, "ROWS": high, "num_warps": 4}
-    start(route_kernel, (blocks,), arguments, logits, COLS=cols, **sizes)
-    arguments = (counts, offsets, begins, blocks, experts)
-    start(scan_kernel, (experts,), arguments, logits, COLS=cols, CHUNK=CHUNK, num_warps=4)
-    start(place_kernel, (blocks,), (chosen, begins, order, position, tokens), logits, **sizes)
+    cols, k_cols, is_wide = triton.next_power_of_2(experts), triton.next_power_of_2(k), logits.itemsize == 4
+    high, steps = _part(tokens, cols, is_wide, logits)
+    programs = triton.cdiv(tokens, high * steps)
+    best = weights.new_empty((tokens, k), dtype=torch.int64) if is_wide else chosen
+    begins, totals = counts.new_empty(programs * high * cols), counts.new_empty(programs * cols)
+    overlaps = runs_on_hopper(logits)
+    sizes = {"K": k, "ROWS": high, "COLS": cols, "OVERLAPS": overlaps, "num_warps": _warps(cols, is_wide)}
+    arguments = (logits, best, begins, totals, tokens, experts, logits.stride(0), steps)
+    start(route_kernel, (programs,), arguments, logits, **sizes)
+    sizes |= {"DTYPE": TYPES[logits.dtype], "K_COLS": k_cols, "launch_pdl": overlaps}
+    sizes["num_warps"] = 8 // _at_once(cols)
+    sizes["HIGH"] = triton.next_power_of_2(min(programs, MOST_ADDED // cols))
+    sizes["TOKENS"] = triton.next_power_of_2(min(high * steps, MOST_PLACED // k_cols))
+    arguments = (best, begins, totals, *made, tokens, experts, steps)
+    start(place_kernel, (programs,), arguments, logits, **sizes)
     return made
+
+
+def _at_once(cols: int) -> int:
+    """Programs of a multiprocessor. Fewer are faster where what each of them counts is long."""
+    return 1 if cols > MANY_COLUMNS else 2
+
+
+def _warps(cols: int, is_wide: bool) -> int:
+    """Twice as many registers for keys of 64 bits."""
+    return 16 if is_wide else 32 // _at_once(cols)
+
+
+def _part(tokens: int, cols: int, is_wide: bool, on: torch.Tensor) -> tuple[int, int]:
+    """Of a program: rows of its tile, in which a thread has up to eight columns, and tokens of a row."""
+    high = _warps(cols, is_wide) * 32 // max(cols // 8, min(cols, 8))
+    programs = multiprocessors(on) * _at_once(cols) if on.is_cuda else FEW_PROGRAMS
+    return high, min(triton.cdiv(tokens, high * programs), MOST_STEPS)
 
 
 @_route_op.register_fake
