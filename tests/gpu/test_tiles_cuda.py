@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from assay.tiles import always
 from assay.tiles.catalog import KERNELS
 from assay.tiles.kernel import Unsupported
-from assay.tiles.kernels import attention, conv2d, conv2d_relu_maxpool, fp8_gemm, gemm
+from assay.tiles.kernels import attention, conv2d, conv2d_relu_maxpool, fp8_gemm, gemm, topk_route
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 ROUNDED = 0.01
@@ -41,6 +42,22 @@ def test_is_right(name: str, number: int, device: str) -> None:
         got = listed(entry.run(*given))
     pairs = zip(got, listed(entry.reference(*given)), strict=True)
     assert max(off(one, other) for one, other in pairs) < ROUNDED
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(("experts", "k"), [(256, 8), (60, 6), (8, 2)])
+def test_routes_of_many_programs(experts: int, k: int, dtype: torch.dtype, device: str) -> None:
+    """Ties, both zeros, infinities, NaN of both signs and what is no normal number."""
+    logits = torch.randn(70_001, experts, device=device).round(decimals=1)
+    special = (math.nan, -math.nan, math.inf, -math.inf, -0.0, 1e-40, -1e-40)
+    places = torch.rand(len(special), *logits.shape, device=device) < 0.05
+    for value, where in zip(special, places, strict=True):
+        logits.masked_fill_(where, value)
+    given = logits.to(dtype)
+    got, wanted = topk_route.topk_route(given, k), topk_route.reference(given, k)
+    torch.testing.assert_close(got.weights, wanted.weights, equal_nan=True)
+    for one, other in zip(got[1:], wanted[1:], strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("d", [64, 128])

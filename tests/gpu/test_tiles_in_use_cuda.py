@@ -20,6 +20,10 @@ WITH_GRADIENTS = (
     "gemm", "attention", "swiglu", "geglu", "rms_norm", "layer_norm", "softmax", "cross_entropy", "rotary",
 )  # fmt: skip
 GRADIENTS = [case for case in CASES if case[0] in WITH_GRADIENTS]
+LARGE = [(name, number) for name in KERNELS for number in (0, -1)]
+"""The first and the last of those that the table is about."""
+SLACK_BYTES = 2 * 2**20
+"""A kernel's own tables, and what the allocator rounds."""
 
 
 def inputs_of(name: str, number: int, device: str, seed: int = 0) -> tuple[Any, ...]:
@@ -93,6 +97,22 @@ def test_what_is_traced_looks_like_what_is_computed(name: str, number: int, devi
             traced = listed(KERNELS[name].run(*fakes))
     told = [[(x.shape, x.dtype, x.stride(), x.device) for x in each] for each in (traced, real)]
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(("name", "number"), LARGE)
+def test_needs_no_more_memory_on_the_way_than_inputs_and_results(name: str, number: int, device: str) -> None:
+    """Images laid out channels first are copied on both ways, which is what that leaves room for."""
+    entry = KERNELS[name]
+    given = entry.inputs(**entry.sizes[number], device=device)
+    with always("tiles"):
+        entry.run(*given)  # what is made once is there
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        results = listed(entry.run(*given))
+        most = torch.cuda.max_memory_allocated() - before
+    size_bytes = sum(x.nbytes for x in results)
+    inputs_bytes = sum(x.nbytes for x in given if isinstance(x, torch.Tensor))
+    assert most - size_bytes <= size_bytes + inputs_bytes + SLACK_BYTES
 
 
 @pytest.mark.parametrize(("name", "number"), GRADIENTS)

@@ -190,7 +190,7 @@ def plain_text(kernel, types: dict[str, str], **constants: int | bool | None) ->
 
 
 def test_a_walk_begins_early() -> None:
-    """What is before it lets it, but for two walks, and what is behind it waits before it reads the first sum."""
+    """What is before it lets it, but for two walks; what is behind it waits before it reads the first sum."""
     types = {"do": "*bf16", "o": "*bf16", "sums": "*fp32", "kept": "*fp32", "dq": "*fp32", "order": "*i32"}
     types |= dict.fromkeys(("tiles", "S", "padded"), "i32")
     sizes = {"D": 64, "ROWS": 32}

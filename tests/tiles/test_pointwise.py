@@ -23,14 +23,14 @@ from triton.compiler import ASTSource
 from assay.problems.layouts import lay_out
 from assay.tiles.gate import HOPPER, assembled
 from assay.tiles.kernel import Kernel, Unsupported
-from assay.tiles.kernels import gated, rotary, topk_route
+from assay.tiles.kernels import dispatch, gated, rotary, topk_route
 
 LAYOUTS = ("strided", "offset", "transposed", "sliced")
 TYPES = (torch.float32, torch.float16)
 CLOSE = {torch.float32: {"rtol": 1e-5, "atol": 2e-6}, torch.float16: {"rtol": 2e-3, "atol": 1e-3}}
 HAVE_BACKWARD = (*gated.ENTRIES, rotary.ENTRY)
-ENTRIES = (*HAVE_BACKWARD, *topk_route.ENTRIES)
-ROUTE = topk_route.ENTRIES[0]
+ROUTE = topk_route.ENTRY
+ENTRIES = (*HAVE_BACKWARD, ROUTE, *dispatch.ENTRIES)
 
 
 def listed(value: Any) -> list[Any]:
@@ -218,9 +218,9 @@ def check_route_round_trip() -> None:
     for tokens, n in ((50, 70), (0, 8), (3, 0)):
         x = torch.randn(tokens, n)
         route = topk_route.topk_route(torch.randn(tokens, 9), 4)
-        rows = topk_route.dispatch(x, route.position)
+        rows = dispatch.dispatch(x, route.position)
         assert torch.equal(rows, x[route.order.long() // 4])
-        torch.testing.assert_close(topk_route.combine(rows, route.position, route.weights), x)
+        torch.testing.assert_close(dispatch.combine(rows, route.position, route.weights), x)
 
 
 def check_route_refuses() -> None:
@@ -232,12 +232,12 @@ def check_route_refuses() -> None:
     refuses(topk_route.topk_route, logits, 0, word="k = 0")
     refuses(topk_route.topk_route, torch.randn(2, 257), 2, word="up to 256")
     refuses(topk_route.topk_route, torch.empty(1, 1).expand(2**29, 3), 3, word="split")
-    refuses(topk_route.dispatch, x[:3], route.position, word="3 rows")
-    refuses(topk_route.dispatch, x, route.position.long(), word="int64")
-    refuses(topk_route.dispatch, x[0], route.position, word="(rows, n)")
-    refuses(topk_route.combine, x, route.position, route.weights, word="4 rows")
-    refuses(topk_route.combine, torch.randn(8, 8), route.position, route.weights[:3], word="shapes differ")
-    refuses(topk_route.combine, torch.randn(8, 8), route.position, route.weights.half(), word="float16")
+    refuses(dispatch.dispatch, x[:3], route.position, word="3 rows")
+    refuses(dispatch.dispatch, x, route.position.long(), word="int64")
+    refuses(dispatch.dispatch, x[0], route.position, word="(rows, n)")
+    refuses(dispatch.combine, x, route.position, route.weights, word="4 rows")
+    refuses(dispatch.combine, torch.randn(8, 8), route.position, route.weights[:3], word="shapes differ")
+    refuses(dispatch.combine, torch.randn(8, 8), route.position, route.weights.half(), word="float16")
     with pytest.raises(RuntimeError, match="no backward"):
         topk_route.topk_route(logits.requires_grad_(), 2).weights.sum().backward()
 
@@ -375,11 +375,11 @@ def test_route_compiles(experts: int, k: int, kind: str) -> None:
 def test_rows_compile(k: int) -> None:
     constants = {"K": k, "COLS": 2048}
     types = pointers("bf16", "x", "out") | pointers("i32", "position") | strides("n", "x_step")
-    text, spilled = compiled(topk_route.dispatch_kernel, types, constants, 4)
+    text, spilled = compiled(dispatch.dispatch_kernel, types, constants, 4)
     assert spilled == 0 and text.count("st.global.v4.b32") == 2 * k and text.count("ld.global.b32") == k
     types = pointers("bf16", "rows", "out") | pointers("i32", "position") | pointers("fp32", "weights")
     types |= strides("n", "rows_step")
-    text, spilled = compiled(topk_route.combine_kernel, types, constants, 4)
+    text, spilled = compiled(dispatch.combine_kernel, types, constants, 4)
     assert spilled == 0 and text.count("ld.global.v4.b32") == 2 * k and text.count("ld.global.b32") == 2 * k
 
 

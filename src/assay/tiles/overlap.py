@@ -11,19 +11,17 @@ import triton.language as tl
 from assay.tiles.kernel import INTERPRETED
 
 RUNS_PTX = tl.constexpr(not INTERPRETED)
-NEXT_BEGINS = tl.constexpr("griddepcontrol.launch_dependents; // $0")
-LAST_HAS_ENDED = tl.constexpr("griddepcontrol.wait; // $0")
 
 
 @triton.jit
 def let_next_begin():
     """The kernel launched behind this one, if it waits itself, may take multiprocessors that are free."""
     if RUNS_PTX:
-        tl.inline_asm_elementwise(NEXT_BEGINS, "=r", [], tl.int32, False, 1)
+        tl.inline_asm_elementwise("griddepcontrol.launch_dependents; // $0", "=r", [], tl.int32, False, 1)
 
 
 @triton.jit
 def wait_for_last():
     """Until the kernel launched before this one has ended, and all that it wrote is there."""
     if RUNS_PTX:
-        tl.inline_asm_elementwise(LAST_HAS_ENDED, "=r", [], tl.int32, False, 1)
+        tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], tl.int32, False, 1)

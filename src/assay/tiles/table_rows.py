@@ -106,6 +106,7 @@ def token_rows() -> Iterator[Row]:
         yield table_tokens.topk_route(**route)
     for routed in (table_tokens.dispatch, table_tokens.combine):
         yield routed(tokens=8192, experts=8, k=2, n=4096)
+        yield routed(tokens=8192, experts=256, k=8, n=7168)
 
 
 def rows() -> list[Row | Missing]:

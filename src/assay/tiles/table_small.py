@@ -34,6 +34,8 @@ def small_rows() -> Iterator[Row]:
     yield table_tokens.swiglu(tokens=17, width=64)
     yield table_tokens.rotary(batch=2, sequence=40, heads=4, kv_heads=2, d=64)
     yield table_tokens.topk_route(**ROUTE)
+    yield table_tokens.topk_route(tokens=300, experts=256, k=8)
+    yield table_tokens.topk_route(tokens=300, experts=8, k=2)
     yield table_tokens.dispatch(**ROUTE, n=200)
     yield table_tokens.combine(**ROUTE, n=200)
     yield table_sequences.long_convolution(batch=2, heads=3, length=1024)

@@ -33,9 +33,9 @@ def prepare_kernel(
     do, o, sums, kept, dq, order, tiles, S, padded,
     D: tl.constexpr, ROWS: tl.constexpr, HAS_SUMS: tl.constexpr,
 ):  # fmt: skip
-    """For each query its logarithm, to base 2, and rowsum(dO O), without a gap up to whole tiles: a query that is not
-    there, or sees nothing, has no weights. And zeros where dQ is summed, and the order of tiles for a walk
-    that begins meanwhile."""
+    """For each query its logarithm, to base 2, and rowsum(dO O), without a gap up to whole tiles: one that is
+    not there, or sees nothing, has no weights. And zeros where dQ is summed, and the order of tiles for a
+    walk that begins meanwhile."""
     head = tl.program_id(1).to(tl.int64)
     if HAS_SUMS:
         let_next_begin()

@@ -5,18 +5,17 @@ weights[t] = softmax(L[t, experts[t]]), the softmax over all experts renormalise
 (t, j), numbered t * k + j, are sorted by expert, then by token: counts[e] = items of expert e,
 offsets[e] = counts[0] + ... + counts[e - 1], order = the items so sorted, and position says where each one
 went: order[position[t, j]] = t * k + j.
-`dispatch`: R[position[t, j]] = X[t]. `combine`: Y[t] = sum over j of weights[t, j] * R[position[t, j]].
+What is done with places: dispatch.py.
 
 Of equal logits the lower expert wins, NaN is higher than all: the result is the same every time. One kernel
 finds the k highest and counts, the next one adds up what comes before and places. Nothing waits for the host,
 and no shape depends on the logits. Up to 256 experts, k up to
-8; logits and rows bf16, fp16 or float32, weights float32. Not covered: gradients, expert capacities, dropped
+8; logits bf16, fp16 or float32, weights float32. Not covered: gradients, expert capacities, dropped
 tokens, biases.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -81,8 +80,8 @@ def _keys(x, below):
 @triton.jit
 def _values(keys, DTYPE: tl.constexpr):
     """The logits again."""
-    WIDE: tl.constexpr = DTYPE == tl.float32
-    INFINITY: tl.constexpr = 0x7F800000 if WIDE else (0x7C00 if DTYPE == tl.float16 else 0x7F80)
+    WIDE: tl.constexpr = tl.float32 == DTYPE
+    INFINITY: tl.constexpr = 0x7F800000 if WIDE else (0x7C00 if tl.float16 == DTYPE else 0x7F80)
     ranked = (keys >> 16).to(tl.uint32).to(tl.int32, bitcast=True) - (INFINITY + 1)
     bits = tl.where(ranked < 0, -ranked | (-(2**31) if WIDE else 0x8000), ranked)
     return bits.to(tl.int32 if WIDE else tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
@@ -144,8 +143,18 @@ def _highest(keys, K: tl.constexpr):
             top = tl.max(a, 1)[:, None]
             best = tl.where(place == j, top, best)
             gone = a == top
-            a, b, c, d = tl.where(gone, b, a), tl.where(gone, c, b), tl.where(gone, d, c), tl.where(gone, e, d)
-            e, f, g, h = tl.where(gone, f, e), tl.where(gone, g, f), tl.where(gone, h, g), tl.where(gone, 0, h)
+            a, b, c, d = (
+                tl.where(gone, b, a),
+                tl.where(gone, c, b),
+                tl.where(gone, d, c),
+                tl.where(gone, e, d),
+            )
+            e, f, g, h = (
+                tl.where(gone, f, e),
+                tl.where(gone, g, f),
+                tl.where(gone, h, g),
+                tl.where(gone, 0, h),
+            )
     return best, top
 
 
@@ -154,8 +163,8 @@ def route_kernel(
     logits, best, begins, totals, tokens, experts, row_step, steps,
     K: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """The keys of the k highest of each token, no two of a token alike: 8 bits of a key tell the column, the lowest
-    8 how often a row of the tile, which walks over so many tokens, had chosen that before."""
+    """The keys of the k highest of each token, no two of a token alike: 8 bits of a key tell the column, the
+    lowest 8 how often a row of the tile, which walks over so many tokens, had chosen that before."""
     if OVERLAPS:
         let_next_begin()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -171,7 +180,11 @@ def route_kernel(
         keys = _keys(x, below)
         found, last = _highest(keys, K)
         place = tl.arange(0, found.shape[1])[None, :]
-        tl.store(best + token * K + place, found.to(best.dtype.element_ty, bitcast=True), (token < tokens) & (place < K))
+        tl.store(
+            best + token * K + place,
+            found.to(best.dtype.element_ty, bitcast=True),
+            (token < tokens) & (place < K),
+        )
         below += ((keys >= last) & (token < tokens)).to(tl.int32)
         x = ahead
     seen = below & 255
@@ -207,7 +220,7 @@ def place_kernel(
         tl.store(offsets + experts, tokens * K)
     tl.store(begins + at, (offset + before)[None, :] + tl.cumsum(mine, 0) - mine)
     tl.debug_barrier()  # others of this program read it
-    KIND: tl.constexpr = tl.uint64 if DTYPE == tl.float32 else tl.uint32
+    KIND: tl.constexpr = tl.uint64 if tl.float32 == DTYPE else tl.uint32
     slot = tl.arange(0, K_COLS)[None, :]
     for first in range(0, ROWS * steps, TOKENS):
         own = first + tl.arange(0, TOKENS)[:, None]
@@ -225,31 +238,10 @@ def place_kernel(
         tl.store(order + place, item, real)
 
 
-@triton.jit
-def dispatch_kernel(x, position, out, n, x_step, K: tl.constexpr, COLS: tl.constexpr):
-    """Reads a part of a row once and writes it k times."""
-    row = tl.program_id(0) // tl.cdiv(n, COLS)
-    column = (tl.program_id(0) % tl.cdiv(n, COLS)) * COLS + tl.arange(0, COLS)
-    values = tl.load(x + row.to(tl.int64) * x_step + column, column < n)
-    for j in tl.static_range(K):
-        at = tl.load(position + row * K + j).to(tl.int64)
-        tl.store(out + at * n + column, values, column < n)
-
-
-@triton.jit
-def combine_kernel(rows, position, weights, out, n, rows_step, K: tl.constexpr, COLS: tl.constexpr):
-    row = tl.program_id(0) // tl.cdiv(n, COLS)
-    column = (tl.program_id(0) % tl.cdiv(n, COLS)) * COLS + tl.arange(0, COLS)
-    total = tl.zeros([COLS], tl.float32)
-    for j in tl.static_range(K):
-        at = tl.load(position + row * K + j).to(tl.int64)
-        values = tl.load(rows + at * rows_step + column, column < n).to(tl.float32)
-        total += tl.load(weights + row * K + j) * values
-    tl.store(out + row.to(tl.int64) * n + column, total, column < n)
-
-
 def reference(logits: torch.Tensor, k: int) -> Route:
-    same_nan = logits.float().masked_fill(logits.isnan(), float("nan"))  # of both signs, which sort tells apart
+    same_nan = logits.float().masked_fill(
+        logits.isnan(), float("nan")
+    )  # of both signs, which sort tells apart
     ranked = same_nan.sort(dim=1, descending=True, stable=True)
     experts = ranked.indices[:, :k].contiguous()
     order = experts.flatten().sort(stable=True).indices
@@ -262,16 +254,6 @@ def reference(logits: torch.Tensor, k: int) -> Route:
     return Route(ranked.values[:, :k].softmax(1), *(tensor.int() for tensor in whole))
 
 
-def dispatch_reference(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-    out = x.new_empty(position.numel(), x.shape[1])
-    out[position.flatten().long()] = x.repeat_interleave(position.shape[1], 0)
-    return out
-
-
-def combine_reference(rows: torch.Tensor, position: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    return (rows.float()[position.long()] * weights[:, :, None]).sum(1).to(rows.dtype)
-
-
 @op("topk_route")
 def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     tokens, experts = logits.shape
@@ -280,7 +262,7 @@ def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
         counts.zero_()
         offsets.zero_()
         return made
-    logits = _dense_rows(logits)
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
     cols, k_cols, is_wide = triton.next_power_of_2(experts), triton.next_power_of_2(k), logits.itemsize == 4
     high, steps = _part(tokens, cols, is_wide, logits)
     programs = triton.cdiv(tokens, high * steps)
@@ -324,53 +306,6 @@ def _route_shapes(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     return [logits.new_empty((tokens, k), dtype=torch.float32), *whole]
 
 
-def _dense_rows(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.stride(1) == 1 else tensor.contiguous()
-
-
-def _columns(n: int) -> int:
-    """Of one program: two vectors of 16 bytes for each of its threads."""
-    return min(triton.next_power_of_2(n), 2048)
-
-
-@op("dispatch")
-def _dispatch_op(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-    out = _dispatch_shape(x, position)
-    if out.numel() == 0:
-        return out
-    x, position = _dense_rows(x), position.contiguous()
-    tokens, n = x.shape
-    cols = _columns(n)
-    grid = (tokens * triton.cdiv(n, cols),)
-    arguments = (x, position, out, n, x.stride(0))
-    start(dispatch_kernel, grid, arguments, x, K=position.shape[1], COLS=cols, num_warps=4)
-    return out
-
-
-@_dispatch_op.register_fake
-def _dispatch_shape(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-    return x.new_empty((position.shape[0] * position.shape[1], x.shape[1]))
-
-
-@op("combine")
-def _combine_op(rows: torch.Tensor, position: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    out = _combine_shape(rows, position, weights)
-    if out.numel() == 0:
-        return out
-    rows, position, weights = _dense_rows(rows), position.contiguous(), weights.contiguous()
-    tokens, n = out.shape
-    cols = _columns(n)
-    grid = (tokens * triton.cdiv(n, cols),)
-    arguments = (rows, position, weights, out, n, rows.stride(0))
-    start(combine_kernel, grid, arguments, rows, K=position.shape[1], COLS=cols, num_warps=4)
-    return out
-
-
-@_combine_op.register_fake
-def _combine_shape(rows: torch.Tensor, position: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    return rows.new_empty((position.shape[0], rows.shape[1]))
-
-
 def topk_route(logits: torch.Tensor, k: int) -> Route:
     """Args:
     logits: (tokens, experts).
@@ -390,51 +325,10 @@ def topk_route(logits: torch.Tensor, k: int) -> Route:
     return Route(*_route_op(logits, k)) if launches(logits) else reference(logits, k)
 
 
-def dispatch(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-    """Each row of x (tokens, n) k times, sorted by expert; `position` must be a route's, unchecked."""
-    _check_rows(x, position)
-    if x.shape[0] != position.shape[0]:
-        raise Unsupported(f"{x.shape[0]} rows, but positions of {position.shape[0]} tokens")
-    return _dispatch_op(x, position) if launches(x, position) else dispatch_reference(x, position)
-
-
-def combine(rows: torch.Tensor, position: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The weighted sum of each token's k rows; `position` must be a route's, unchecked."""
-    _check_rows(rows, position)
-    need_dtype(weights, of=(torch.float32,))
-    if weights.shape != position.shape:
-        raise Unsupported(f"shapes differ: weights {tuple(weights.shape)}, positions {tuple(position.shape)}")
-    if rows.shape[0] != position.numel():
-        raise Unsupported(f"{rows.shape[0]} rows, but {position.numel()} positions")
-    made = _combine_op if launches(rows, position, weights) else combine_reference
-    return made(rows, position, weights)
-
-
-def _check_rows(rows: torch.Tensor, position: torch.Tensor) -> None:
-    need_dtype(rows, of=DTYPES)
-    need_dtype(position, of=(torch.int32,))
-    if rows.dim() != 2 or rows.shape[1] > MOST_IN_ALL:
-        raise Unsupported(f"rows of shape {tuple(rows.shape)}: give (rows, n), n up to 2^30")
-    if position.dim() != 2 or not 0 < position.shape[1] <= MOST_K or position.numel() > MOST_IN_ALL:
-        shape = tuple(position.shape)
-        raise Unsupported(
-            f"positions of shape {shape}: give (tokens, k), k from 1 to {MOST_K}, up to 2^30 in all"
-        )
-
-
 def inputs(
     *, tokens: int, experts: int, k: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda"
 ) -> tuple[Any, ...]:
     return torch.randn(tokens, experts, device=device).to(dtype), k
-
-
-def _inputs_with_rows(
-    *, n: int, is_back: bool, dtype: torch.dtype = torch.bfloat16, device: str = "cuda", **sizes: int
-) -> tuple[torch.Tensor, ...]:
-    route = topk_route(*inputs(**sizes, dtype=dtype, device=device))
-    tokens, k = route.position.shape
-    rows = torch.randn(tokens * k if is_back else tokens, n, device=device).to(dtype)
-    return (rows, route.position, route.weights) if is_back else (rows, route.position)
 
 
 def cost(*, tokens: int, experts: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Cost:
@@ -443,62 +337,22 @@ def cost(*, tokens: int, experts: int, k: int, dtype: torch.dtype = torch.bfloat
     return Cost(size_bytes=size_bytes, flops=tokens * experts * k)
 
 
-def _cost_of_rows(
-    *, tokens: int, experts: int, k: int, n: int, dtype: torch.dtype = torch.bfloat16, is_back: bool
-) -> Cost:
-    """One row and its k copies, and the positions; on the way back the weights too."""
-    size_bytes = tokens * (k + 1) * n * dtype.itemsize + (8 if is_back else 4) * tokens * k
-    return Cost(size_bytes=size_bytes, flops=2 * tokens * k * n if is_back else 0)
-
-
-ROW_CASES = (
-    {"tokens": 9, "experts": 4, "k": 2, "n": 64},
-    {"tokens": 5, "experts": 8, "k": 3, "n": 1100},
-    {"tokens": 70, "experts": 5, "k": 1, "n": 33},
-)
-ROW_SIZES = (
-    {"tokens": 8192, "experts": 8, "k": 2, "n": 4096},
-    {"tokens": 8192, "experts": 256, "k": 8, "n": 7168},
-    {"tokens": 64, "experts": 256, "k": 8, "n": 7168},
-)
-ENTRIES = (
-    Kernel(
-        name="topk_route",
-        formula="softmax over the k highest of each row, and the rows' places sorted by expert",
-        run=topk_route,
-        reference=reference,
-        inputs=inputs,
-        cases=(
-            {"tokens": 40, "experts": 8, "k": 2},
-            {"tokens": 130, "experts": 60, "k": 3},
-            {"tokens": 33, "experts": 256, "k": 8},
-            {"tokens": 1, "experts": 1, "k": 1},
-        ),
-        sizes=(
-            {"tokens": 8192, "experts": 8, "k": 2},
-            {"tokens": 65_536, "experts": 64, "k": 6},
-            {"tokens": 65_536, "experts": 256, "k": 8},
-        ),
-        cost=cost,
+ENTRY = Kernel(
+    name="topk_route",
+    formula="softmax over the k highest of each row, and the rows' places sorted by expert",
+    run=topk_route,
+    reference=reference,
+    inputs=inputs,
+    cases=(
+        {"tokens": 40, "experts": 8, "k": 2},
+        {"tokens": 130, "experts": 60, "k": 3},
+        {"tokens": 33, "experts": 256, "k": 8},
+        {"tokens": 1, "experts": 1, "k": 1},
     ),
-    Kernel(
-        name="dispatch",
-        formula="R[position[t, j]] = X[t]",
-        run=dispatch,
-        reference=dispatch_reference,
-        inputs=partial(_inputs_with_rows, is_back=False),
-        cases=ROW_CASES,
-        sizes=ROW_SIZES,
-        cost=partial(_cost_of_rows, is_back=False),
+    sizes=(
+        {"tokens": 8192, "experts": 8, "k": 2},
+        {"tokens": 65_536, "experts": 64, "k": 6},
+        {"tokens": 65_536, "experts": 256, "k": 8},
     ),
-    Kernel(
-        name="combine",
-        formula="Y[t] = sum over j of weights[t, j] * R[position[t, j]]",
-        run=combine,
-        reference=combine_reference,
-        inputs=partial(_inputs_with_rows, is_back=True),
-        cases=ROW_CASES,
-        sizes=ROW_SIZES,
-        cost=partial(_cost_of_rows, is_back=True),
-    ),
+    cost=cost,
 )
