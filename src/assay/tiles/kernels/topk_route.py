@@ -35,8 +35,8 @@ MOST_STEPS = 255
 FEW_PROGRAMS = 2
 """Interpreted, where there are no multiprocessors."""
 MANY_COLUMNS = 64
-MOST_ADDED = 16384
-"""Sums of programs that are added at once."""
+ADDED, MOST_ADDED = (32, 128, 512), 16384
+"""Programs whose sums are added at once, few kinds of them, and sums in all."""
 MOST_PLACED = 4096
 """Items that are placed at once."""
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -274,7 +274,7 @@ def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     start(route_kernel, (programs,), arguments, logits, **sizes)
     sizes |= {"DTYPE": TYPES[logits.dtype], "K_COLS": k_cols, "launch_pdl": overlaps}
     sizes["num_warps"] = 8 // _at_once(cols)
-    sizes["HIGH"] = triton.next_power_of_2(min(programs, MOST_ADDED // cols))
+    sizes["HIGH"] = min(next((n for n in ADDED if n >= programs), ADDED[-1]), MOST_ADDED // cols)
     sizes["TOKENS"] = triton.next_power_of_2(min(high * steps, MOST_PLACED // k_cols))
     arguments = (best, begins, totals, *made, tokens, experts, steps)
     start(place_kernel, (programs,), arguments, logits, **sizes)
