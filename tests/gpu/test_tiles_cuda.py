@@ -45,15 +45,18 @@ def test_is_right(name: str, number: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize(("experts", "k"), [(256, 8), (60, 6), (8, 2)])
-def test_routes_of_many_programs(experts: int, k: int, dtype: torch.dtype, device: str) -> None:
+@pytest.mark.parametrize(("experts", "k"), [(256, 8), (256, 4), (100, 2), (64, 1), (60, 6), (8, 2)])
+@pytest.mark.parametrize("tokens", [3_000, 70_001])
+def test_routes_of_many_programs(tokens: int, experts: int, k: int, dtype: torch.dtype, device: str) -> None:
     """Ties, both zeros, infinities, NaN of both signs and what is no normal number."""
-    logits = torch.randn(70_001, experts, device=device).round(decimals=1)
+    logits = torch.randn(tokens, experts, device=device).round(decimals=1)
     special = (math.nan, -math.nan, math.inf, -math.inf, -0.0, 1e-40, -1e-40)
     places = torch.rand(len(special), *logits.shape, device=device) < 0.05
     for value, where in zip(special, places, strict=True):
         logits.masked_fill_(where, value)
     given = logits.to(dtype)
+    least = torch.full_like(given, -math.inf).view(torch.int32 if dtype == torch.float32 else torch.int16) + 1
+    given[places[0]] = least.view(dtype)[places[0]]
     got, wanted = topk_route.topk_route(given, k), topk_route.reference(given, k)
     torch.testing.assert_close(got.weights, wanted.weights, equal_nan=True)
     for one, other in zip(got[1:], wanted[1:], strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import traceback
 from collections.abc import Callable
@@ -185,9 +186,20 @@ def check_route_values() -> None:
     for dtype in TYPES:
         for k in (1, 3, 5):
             agree(ROUTE, (torch.tensor(rows).to(dtype), k))
+            agree(ROUTE, (numbers_that_are_none(dtype), k))
             agree(ROUTE, (torch.randint(0, 3, (200, 12)).to(dtype), k))
         agree(ROUTE, (torch.tensor([[0.0, 5.0, 1.0]]).expand(300, 3).to(dtype), 1))
         agree(ROUTE, (torch.randn(0, 7).to(dtype), 2))
+
+
+def numbers_that_are_none(dtype: torch.dtype) -> torch.Tensor:
+    """Among others, of both signs and with several digits."""
+    whole = torch.int32 if dtype == torch.float32 else torch.int16
+    infinity = torch.tensor(math.inf, dtype=dtype).view(whole)
+    nans = infinity + torch.tensor([1, 2, 100], dtype=whole)
+    both = torch.cat((nans, nans | torch.iinfo(whole).min)).view(dtype)
+    others = torch.tensor([2.0, math.inf, -math.inf, 3.0], dtype=dtype)
+    return torch.stack([torch.cat((others, one[None], others)) for one in both])
 
 
 def check_route_meaning() -> None:
@@ -211,6 +223,15 @@ def check_route_in_parts() -> None:
         with mock.patch.multiple(topk_route, **sizes):
             agree(ROUTE, (torch.randn(3000, 6).half(), 2))
             agree(ROUTE, (torch.randint(0, 4, (700, 64)).float(), 5))
+
+
+def check_route_to_one() -> None:
+    """Every token of a row of the tile chooses the same, as often as 8 bits can count."""
+    with mock.patch.object(topk_route, "FEW_PROGRAMS", 1):
+        logits = torch.zeros(16 * 255 - 3, 256)
+        logits[:, 255], logits[:, 7] = 2, 1
+        agree(ROUTE, (logits, 2))
+        assert topk_route._part(len(logits), 256, True, logits) == (16, 255)
 
 
 def check_route_round_trip() -> None:
@@ -253,6 +274,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "topk_route values": check_route_values,
     "topk_route meaning": check_route_meaning,
     "topk_route in parts": check_route_in_parts,
+    "topk_route to one": check_route_to_one,
     "topk_route round trip": check_route_round_trip,
     "topk_route refuses": check_route_refuses,
     **{f"{entry.name} compiled": functools.partial(check_compiled, entry) for entry in ENTRIES},
@@ -362,13 +384,29 @@ def test_route_compiles(experts: int, k: int, kind: str) -> None:
     constants = {"K": k, "ROWS": high, "COLS": experts, "OVERLAPS": True}
     sums, best = pointers("i32", "begins", "totals"), pointers("i64" if is_wide else "i32", "best")
     types = pointers(kind, "logits") | best | sums | strides("tokens", "experts", "row_step", "steps")
-    assert compiled(topk_route.route_kernel, types, constants, warps)[1] == 0
+    text, spilled = compiled(topk_route.route_kernel, types, constants, warps)
+    assert spilled == 0 and "griddepcontrol.launch_dependents" in text
     types = best | sums | pointers("fp32", "weights") | strides("tokens", "experts", "steps")
     types |= pointers("i32", "chosen", "order", "position", "counts", "offsets")
     constants |= {"DTYPE": topk_route.TYPES[torch.float32 if is_wide else torch.bfloat16]}
     constants |= {"HIGH": topk_route.MOST_ADDED // experts, "K_COLS": triton.next_power_of_2(k)}
     constants |= {"TOKENS": topk_route.MOST_PLACED // constants["K_COLS"]}
-    assert compiled(topk_route.place_kernel, types, constants, 8 // topk_route._at_once(experts))[1] == 0
+    text, spilled = compiled(topk_route.place_kernel, types, constants, 8 // topk_route._at_once(experts))
+    before, after = text.split("griddepcontrol.wait")
+    assert spilled == 0 and ".global" not in before.split("{", 1)[1] and "ld.global" in after
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_threads_read_others_do_not_write(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Some threads read a key twice, and nobody waits for the second time before experts are stored."""
+    launched: dict[Any, Any] = {}
+    monkeypatch.setattr(
+        topk_route, "start", lambda kernel, _, given, *__, **___: launched.update({kernel: given})
+    )
+    topk_route._route_op.function(torch.zeros(50, 8, dtype=dtype), 2)
+    keys, *_ = launched[topk_route.place_kernel]
+    places = [given.data_ptr() for given in launched[topk_route.place_kernel][1:9]]
+    assert keys.data_ptr() not in places
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])

@@ -4,8 +4,9 @@ One kernel computes the row sums; one walks over the queries for a block of keys
 float32 sums in memory (attention_one_walk.py); one makes dQ of them. Sums are added in another order every
 time: who asks torch for deterministic algorithms gets two walks (attention_two_walks.py).
 
-Each of the three begins while the one before it ends, and waits itself before it touches what that one
-writes. Everything else it reads was there before the first of them began, which is launched as any other.
+The walk begins while the first of them ends, and the last one while the walk does; each waits itself before
+it touches what the one before it writes. Everything else it reads was there before the first of them began,
+which is launched as any other.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import triton.language as tl
 from assay.tiles.kernels.attention_causal_walk import causal_gradients
 from assay.tiles.kernels.attention_one_walk import gradients
 from assay.tiles.kernels.attention_two_walks import key_gradient, query_gradient
+from assay.tiles.kernels.softmax import LOG2_E
 from assay.tiles.launch import aligned, start
 from assay.tiles.op import op
 from assay.tiles.overlap import let_next_begin, wait_for_last
 
 _NAMES = ("q", "do", "k", "v", "dq", "dk", "dv")
-LOG2_E = tl.constexpr(1.4426950408889634)
 FEWEST_QUERIES = 128
 """Sums of dQ have whole blocks of as many."""
 ROWS = 32

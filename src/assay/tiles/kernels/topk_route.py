@@ -61,9 +61,9 @@ class Route(NamedTuple):
 
 @triton.jit
 def _keys(x, below):
-    """Whole numbers above 0 in the order of the logits, with 16 bits below each of them.
+    """Whole numbers in the order of the logits, with 16 bits below each of them.
 
-    Counted from below minus infinity, NaN of either sign is above infinity, as what is negative is largest.
+    Counted from minus infinity, NaN of either sign is above infinity, as what is negative is largest.
     """
     WIDE: tl.constexpr = x.dtype == tl.float32
     KIND: tl.constexpr = tl.uint64 if WIDE else tl.uint32
@@ -72,8 +72,8 @@ def _keys(x, below):
     INFINITY: tl.constexpr = 0x7C000000 if x.dtype == tl.float16 else 0x7F800000
     bits = x.to(tl.int32 if WIDE else tl.int16, bitcast=True).to(tl.int32) << BELOW
     sign = bits >> 31
-    ranked = (((bits & 0x7FFFFFFF) ^ sign) - sign + (INFINITY + ONE)).to(tl.uint32, bitcast=True)
-    ranked = tl.minimum(ranked, 2 * (INFINITY + ONE)).to(KIND)
+    ranked = (((bits & 0x7FFFFFFF) ^ sign) - sign + INFINITY).to(tl.uint32, bitcast=True)
+    ranked = tl.minimum(ranked, 2 * INFINITY + ONE).to(KIND)
     return (ranked << (16 - BELOW)) | below.to(KIND)
 
 
@@ -82,7 +82,7 @@ def _values(keys, DTYPE: tl.constexpr):
     """The logits again."""
     WIDE: tl.constexpr = tl.float32 == DTYPE
     INFINITY: tl.constexpr = 0x7F800000 if WIDE else (0x7C00 if tl.float16 == DTYPE else 0x7F80)
-    ranked = (keys >> 16).to(tl.uint32).to(tl.int32, bitcast=True) - (INFINITY + 1)
+    ranked = (keys >> 16).to(tl.uint32).to(tl.int32, bitcast=True) - INFINITY
     bits = tl.where(ranked < 0, -ranked | (-(2**31) if WIDE else 0x8000), ranked)
     return bits.to(tl.int32 if WIDE else tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
 
@@ -127,7 +127,8 @@ def _sorted(x):
 
 @triton.jit
 def _highest(keys, K: tl.constexpr):
-    """The K highest of each row, one in each column, and the last of them."""
+    """The K highest of each row, one in each column, and the last of them. What is taken becomes 0, as only
+    the last of 256 columns may be, which is not among eight."""
     if keys.shape[1] < 64:
         place = tl.arange(0, keys.shape[1])[None, :]
         best = tl.zeros_like(keys)
@@ -143,18 +144,14 @@ def _highest(keys, K: tl.constexpr):
             top = tl.max(a, 1)[:, None]
             best = tl.where(place == j, top, best)
             gone = a == top
-            a, b, c, d = (
-                tl.where(gone, b, a),
-                tl.where(gone, c, b),
-                tl.where(gone, d, c),
-                tl.where(gone, e, d),
-            )
-            e, f, g, h = (
-                tl.where(gone, f, e),
-                tl.where(gone, g, f),
-                tl.where(gone, h, g),
-                tl.where(gone, 0, h),
-            )
+            a = tl.where(gone, b, a)
+            b = tl.where(gone, c, b)
+            c = tl.where(gone, d, c)
+            d = tl.where(gone, e, d)
+            e = tl.where(gone, f, e)
+            f = tl.where(gone, g, f)
+            g = tl.where(gone, h, g)
+            h = tl.where(gone, 0, h)
     return best, top
 
 
@@ -180,11 +177,8 @@ def route_kernel(
         keys = _keys(x, below)
         found, last = _highest(keys, K)
         place = tl.arange(0, found.shape[1])[None, :]
-        tl.store(
-            best + token * K + place,
-            found.to(best.dtype.element_ty, bitcast=True),
-            (token < tokens) & (place < K),
-        )
+        found = found.to(best.dtype.element_ty, bitcast=True)
+        tl.store(best + token * K + place, found, (token < tokens) & (place < K))
         below += ((keys >= last) & (token < tokens)).to(tl.int32)
         x = ahead
     seen = below & 255
@@ -239,10 +233,9 @@ def place_kernel(
 
 
 def reference(logits: torch.Tensor, k: int) -> Route:
-    same_nan = logits.float().masked_fill(
-        logits.isnan(), float("nan")
-    )  # of both signs, which sort tells apart
-    ranked = same_nan.sort(dim=1, descending=True, stable=True)
+    # NaN has a sign, by which torch sorts it on a GPU.
+    unsigned = logits.float().masked_fill(logits.isnan(), float("nan"))
+    ranked = unsigned.sort(dim=1, descending=True, stable=True)
     experts = ranked.indices[:, :k].contiguous()
     order = experts.flatten().sort(stable=True).indices
     position = torch.empty_like(order)
@@ -257,7 +250,7 @@ def reference(logits: torch.Tensor, k: int) -> Route:
 @op("topk_route")
 def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     tokens, experts = logits.shape
-    weights, chosen, _, _, counts, offsets = made = _route_shapes(logits, k)
+    *_, counts, offsets = made = _route_shapes(logits, k)
     if tokens == 0:
         counts.zero_()
         offsets.zero_()
@@ -266,7 +259,7 @@ def _route_op(logits: torch.Tensor, k: int) -> list[torch.Tensor]:
     cols, k_cols, is_wide = triton.next_power_of_2(experts), triton.next_power_of_2(k), logits.itemsize == 4
     high, steps = _part(tokens, cols, is_wide, logits)
     programs = triton.cdiv(tokens, high * steps)
-    best = weights.new_empty((tokens, k), dtype=torch.int64) if is_wide else chosen
+    best = counts.new_empty((tokens, k), dtype=torch.int64 if is_wide else torch.int32)
     begins, totals = counts.new_empty(programs * high * cols), counts.new_empty(programs * cols)
     overlaps = runs_on_hopper(logits)
     sizes = {"K": k, "ROWS": high, "COLS": cols, "OVERLAPS": overlaps, "num_warps": _warps(cols, is_wide)}
